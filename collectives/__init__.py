@@ -1,0 +1,71 @@
+"""Collective communication for Python over MPI.
+
+    import collectives
+    comm = collectives.world()
+    y = comm.all_reduce(x, op="mean")
+
+Start scripts with `mpirun -n 4 python script.py`; without a launcher everything works
+with one rank. Importing this package loads no MPI; `world()` does.
+"""
+
+from collectives import exits
+from collectives._version import __version__
+from collectives.algorithms import ALGORITHMS
+from collectives.communicator import Communicator
+from collectives.errors import (
+    BrokenCommunicatorError,
+    CollectiveError,
+    CollectiveTimeoutError,
+    InvalidArgumentError,
+    LaunchError,
+    MismatchError,
+    PeerFailedError,
+    UnsupportedError,
+)
+from collectives.kernels import OPS, ReduceOp
+from collectives.options import Options
+from collectives.selection import Choice
+from collectives.shortcuts import (
+    all_gather,
+    all_gather_object,
+    all_reduce,
+    all_reduce_many,
+    barrier,
+    broadcast,
+    broadcast_object,
+    choose,
+    reduce,
+)
+from collectives.startup import from_mpi, world
+from collectives.topology import Topology
+
+__all__ = [
+    "ALGORITHMS",
+    "OPS",
+    "BrokenCommunicatorError",
+    "Choice",
+    "CollectiveError",
+    "CollectiveTimeoutError",
+    "Communicator",
+    "InvalidArgumentError",
+    "LaunchError",
+    "MismatchError",
+    "Options",
+    "PeerFailedError",
+    "ReduceOp",
+    "Topology",
+    "UnsupportedError",
+    "__version__",
+    "all_gather",
+    "all_gather_object",
+    "all_reduce",
+    "all_reduce_many",
+    "barrier",
+    "broadcast",
+    "broadcast_object",
+    "choose",
+    "exits",
+    "from_mpi",
+    "reduce",
+    "world",
+]

@@ -1,0 +1,88 @@
+"""The table of nccl-tests, with our own columns after its own."""
+
+from __future__ import annotations
+
+from collectives.bench.cases import BASELINE, IN_PLACE, OUT_OF_PLACE
+from collectives.bench.results import Facts, Row, average_busbw, ratio, total_wrong
+
+__all__ = ["footer", "header", "rows"]
+
+LEFT = "{:>12}  {:>12}  {:>10}  {:>6}  {:>6}"
+PLACE = "  {:>8}  {:>6}  {:>6}  {:>6}"
+RIGHT = "  {:>6}  {}"
+
+
+def header(facts: Facts) -> str:
+    """Return everything above the first row."""
+    versions = ", ".join(
+        f"{name} {version}" for name, version in facts.versions.items()
+    )
+    processes = [
+        f" Rank {p['rank']:>2} Pid {p['pid']:>7} on {p['host']} cores {p['cores']}"
+        for p in facts.processes
+    ]
+    gap, place = " " * len(LEFT.format(*[""] * 5)), len(PLACE.format(*[""] * 4))
+    names = ("time", "algbw", "busbw", "#wrong")
+    units = ("(us)", "(GB/s)", "(GB/s)", "")
+    lines = [
+        f" {facts.settings}",
+        f" {versions}",
+        f" MPI: {facts.mpi_library or 'none, a world of one rank'}",
+        f" Time: {facts.method}",
+        f" Buffers: {facts.buffers}",
+        *(f" Note: {note}" for note in facts.notes),
+        "",
+        " Using processes",
+        *processes,
+        "",
+        gap[1:] + "out-of-place".center(place) + "in-place".center(place),
+        LEFT.format("size", "count", "type", "redop", "root")[1:]
+        + PLACE.format(*names) * 2
+        + RIGHT.format("vs mpi", "algorithm"),
+        LEFT.format("(B)", "(elements)", "", "", "")[1:]
+        + PLACE.format(*units) * 2
+        + RIGHT.format("(x)", ""),
+    ]
+    return "\n".join(f"#{line}".rstrip() for line in lines)
+
+
+def rows(facts: Facts, of_one_size: list[Row]) -> str:
+    """Return one line per algorithm."""
+    baseline = next((r for r in of_one_size if r.algorithm == BASELINE), None)
+    return "\n".join(_row(facts, row, baseline) for row in of_one_size)
+
+
+def _row(facts: Facts, row: Row, baseline: Row | None) -> str:
+    left = LEFT.format(*row.size, facts.dtype, facts.op, facts.root)
+    times = ratio(baseline, row)
+    name = row.algorithm if row.chosen is None else f"{row.algorithm} ({row.chosen})"
+    right = RIGHT.format("N/A" if times is None else f"{times:.2f}", name)
+    return left + _place(row, OUT_OF_PLACE) + _place(row, IN_PLACE) + right
+
+
+def _place(row: Row, place: str) -> str:
+    if place not in row.places:
+        return PLACE.format(*["N/A"] * 4)
+    measured = row.places[place]
+    wrong = "N/A" if measured.wrong is None else measured.wrong
+    time_us = measured.time_us["median"]
+    algbw, busbw = row.algbw(place), row.busbw(place)
+    decimals = 2 if time_us < 1e4 else 1 if time_us < 1e6 else 0
+    return PLACE.format(
+        f"{time_us:.{decimals}f}", f"{algbw:.2f}", f"{busbw:.2f}", wrong
+    )
+
+
+def footer(facts: Facts, everything: list[Row]) -> str:
+    """Return the verdict and the mean bandwidths."""
+    wrong = total_wrong(everything)
+    verdict = "N/A" if wrong is None else f"{wrong} {'FAILED' if wrong else 'OK'}"
+    lines = [
+        f"# Out of bounds values : {verdict}",
+        f"# Avg bus bandwidth    : {average_busbw(everything):g}",
+    ]
+    algorithms = list(dict.fromkeys(row.algorithm for row in everything))
+    if len(algorithms) > 1:
+        means = (f"{name} {average_busbw(everything, name):g}" for name in algorithms)
+        lines.append(f"# of each algorithm    : {', '.join(means)}")
+    return "\n".join([*lines, "#"])

@@ -1,0 +1,112 @@
+"""What a reader must know to judge the figures: the header of every format."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Collection, Sequence
+from datetime import datetime, timezone
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import collectives
+from collectives.bench import buffers, measure
+from collectives.bench.arguments import Request
+from collectives.bench.cases import CASES, PART_BYTES, Case, Size
+from collectives.bench.results import Facts
+from collectives.communicator import Communicator
+from collectives.topology import usable_cores
+
+__all__ = ["cores", "gather_facts", "rounding_note"]
+
+METHOD = (
+    "median over repetitions; a repetition is a batch of calls between two barriers, "
+    "its time the slowest rank's"
+)
+
+
+def gather_facts(
+    comm: Communicator,
+    request: Request,
+    asked: Sequence[int],
+    sizes: Sequence[Size],
+    memory: NDArray[Any],
+    command: str,
+) -> Facts:
+    """Collect the facts of a run from all ranks. Collective."""
+    case = CASES[request.collective]
+    topology = comm.topology
+    mine = {
+        "rank": comm.rank,
+        "pid": os.getpid(),
+        "host": topology.hosts[topology.host_of[comm.rank]],
+        "cores": cores(usable_cores()),
+    }
+    mpi = topology.mpi
+    note = rounding_note(case, asked, sizes)
+    return Facts(
+        collective=case.name,
+        dtype=request.dtype if case.sized else "none",
+        op=request.op if case.reduces else "none",
+        root=request.root if case.rooted else -1,
+        ranks=comm.size,
+        hosts=topology.hosts,
+        host_of=topology.host_of,
+        processes=tuple(comm.all_gather_object(mine)),
+        versions={
+            "ringfold": collectives.__version__,
+            "Python": platform.python_version(),
+            "NumPy": np.__version__,
+        },
+        mpi=None if mpi is None else f"{mpi.vendor} {mpi.version}",
+        mpi_library=None if mpi is None else mpi.library,
+        command=command,
+        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        settings=_settings(comm, request),
+        method=METHOD,
+        buffers=buffers.describe(memory),
+        notes=() if note is None else (note,),
+    )
+
+
+def _settings(comm: Communicator, request: Request) -> str:
+    calls = request.iterations or "{}-{}".format(*measure.CALLS)
+    repetitions = request.repetitions or "{}-{}".format(*measure.REPETITIONS)
+    return (
+        f"{request.collective}: nRank {comm.size} nHost {len(comm.topology.hosts)} "
+        f"minBytes {request.min_bytes} maxBytes {request.max_bytes} "
+        f"step: {request.step} warmup iters: {request.warmup} iters: {calls} "
+        f"repetitions: {repetitions} validation: {int(request.check)}"
+    )
+
+
+def rounding_note(
+    case: Case, asked: Sequence[int], sizes: Sequence[Size]
+) -> str | None:
+    """Say which sizes are not those that were asked for, and why; None if all are."""
+    if not case.sized:
+        return f"{case.name} moves no data: one row, whatever the sizes"
+    changed = [
+        f"{nbytes} -> {size.bytes}"
+        for nbytes, size in zip(asked, sizes, strict=True)
+        if nbytes != size.bytes
+    ]
+    if not changed:
+        return None
+    unit = f"{PART_BYTES} bytes a rank" if case.by_parts else "whole elements"
+    return f"sizes are rounded down to {unit}: {', '.join(changed)}"
+
+
+def cores(affinity: Collection[int]) -> str:
+    """Write a set of cores as ranges, such as `0-3,8`."""
+    runs = []
+    for _, members in groupby(
+        enumerate(sorted(affinity)), lambda pair: pair[1] - pair[0]
+    ):
+        numbers = [core for _, core in members]
+        span = {numbers[0]: None, numbers[-1]: None}
+        runs.append("-".join(str(core) for core in span))
+    return ",".join(runs)

@@ -1,0 +1,149 @@
+"""Timing and checking of calls, apart from what is called.
+
+A repetition is a batch of calls between two barriers; its time is that of the slowest
+rank over the calls in the batch. Within one size the algorithms alternate batch by
+batch, so that whatever disturbs the machine disturbs all of them. Before each batch,
+outside its time, every rank rewrites its input, as programs do. Results are checked in
+a separate pass on other data.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.bench import patterns
+from collectives.bench.cases import Case, Setup
+from collectives.communicator import Communicator
+
+__all__ = ["Batches", "Run", "alternate", "check", "plan", "probe"]
+
+# A size takes about this long, all algorithms and places together: then six sizes and
+# three algorithms take some ten seconds, and 64 MiB still gets its repetitions.
+BUDGET_S = 2.0
+CALLS = (2, 20)
+REPETITIONS = (5, 100)
+
+# Elements of the calls by which an algorithm shows that it can do the dtype and op.
+TRIAL_ELEMENTS = 16
+
+
+class Batches(NamedTuple):
+    """How often to call: `calls` in a batch, `repetitions` batches."""
+
+    calls: int
+    repetitions: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """One algorithm in one place at one size, ready to be called on this rank."""
+
+    case: Case
+    setup: Setup
+    dtype: str
+    send: NDArray[Any]
+    receive: NDArray[Any]
+    call: Callable[[], object]
+
+    @property
+    def op(self) -> str:
+        """The op, or "none" where nothing is reduced."""
+        return self.setup.op if self.case.reduces else "none"
+
+
+def plan(round_s: float, calls: int | None, repetitions: int | None) -> Batches:
+    """Return the batches that fit the budget; numbers that are given stand.
+
+    `round_s` is the time of one call of every algorithm and place.
+    """
+    rounds = BUDGET_S / max(round_s, 1e-9)
+    if calls is None:
+        calls = _between(CALLS, rounds / REPETITIONS[0])
+    if repetitions is None:
+        repetitions = _between(REPETITIONS, rounds / calls)
+    return Batches(calls, repetitions)
+
+
+def _between(bounds: tuple[int, int], value: float) -> int:
+    low, high = bounds
+    return int(min(max(value, low), high))
+
+
+def probe(comm: Communicator, runs: Sequence[Run], warmup: int) -> float:
+    """Call every run `warmup` times; return the seconds that one more round takes.
+
+    Collective; the same figure on every rank.
+    """
+    total = 0.0
+    for run in runs:
+        batch(comm, run, warmup)
+        total += batch(comm, run, 1)
+    slowest: float = max(comm.all_gather_object(total))
+    return slowest
+
+
+def alternate(
+    comm: Communicator, runs: Sequence[Run], batches: Batches
+) -> list[NDArray[np.float64]]:
+    """Return, per run, seconds a call by rank and repetition. Collective."""
+    seconds = np.empty((len(runs), batches.repetitions))
+    with _no_garbage_collection():
+        for repetition in range(batches.repetitions):
+            for index, run in enumerate(runs):
+                total = batch(comm, run, batches.calls)
+                seconds[index, repetition] = total / batches.calls
+    everyones = np.stack(comm.all_gather_object(seconds), axis=1)
+    return list(everyones)
+
+
+def batch(comm: Communicator, run: Run, calls: int) -> float:
+    """Rewrite the input, then return this rank's seconds for so many calls.
+
+    The second barrier keeps a rank that is done from disturbing those that are not.
+    """
+    run.send.fill(patterns.steady(run.op))
+    call = run.call
+    comm.barrier()
+    start = time.perf_counter()
+    for _ in repeat(None, calls):
+        call()
+    seconds = time.perf_counter() - start
+    comm.barrier()
+    return seconds
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def check(comm: Communicator, run: Run) -> int:
+    """Call once on fresh data; return the wrong elements of all ranks. Collective."""
+    rank, ranks, op = comm.rank, comm.size, run.op
+    patterns.spoil(run.receive)
+    patterns.fill(run.send, patterns.pattern(rank, op, run.dtype, ranks))
+    run.call()
+    wrong = 0
+    blocks = run.case.blocks(ranks, rank, run.setup.root)
+    for index, sources in enumerate(blocks):
+        length = run.receive.size // len(blocks)
+        block = run.receive[index * length : (index + 1) * length]
+        wrong += patterns.count_wrong(
+            block, patterns.expected(sources, op, run.dtype, ranks)
+        )
+    return sum(comm.all_gather_object(wrong))

@@ -1,0 +1,130 @@
+"""What a benchmark found: plain data, and the figures that follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.bench.cases import IN_PLACE, OUT_OF_PLACE, Case, Size
+
+__all__ = ["Facts", "Measured", "Row", "average_busbw", "ratio", "total_wrong"]
+
+GB = 1e9
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One algorithm at one size and place.
+
+    `seconds[rank, repetition]` is the mean duration of a call in that batch; `calls`
+    the calls in a batch; `wrong` the wrong elements over all ranks, None if unchecked.
+    """
+
+    seconds: NDArray[np.float64]
+    calls: int
+    wrong: int | None
+
+    @property
+    def slowest(self) -> NDArray[np.float64]:
+        """Seconds a call of each repetition: those of its slowest rank."""
+        slowest: NDArray[np.float64] = self.seconds.max(axis=0)
+        return slowest
+
+    @property
+    def time_us(self) -> dict[str, float]:
+        """Smallest, median and largest repetition, in microseconds a call."""
+        figures = {"min": np.min, "median": np.median, "max": np.max}
+        return {name: float(f(self.slowest)) * 1e6 for name, f in figures.items()}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One algorithm at one size; a place that does not exist is missing.
+
+    `chosen` is the algorithm behind `auto`; None where there was nothing to choose.
+    """
+
+    case: Case
+    size: Size
+    ranks: int
+    algorithm: str
+    chosen: str | None
+    places: dict[str, Measured]
+
+    @property
+    def headline(self) -> str:
+        """The place by which algorithms are compared: in place where it exists."""
+        return IN_PLACE if IN_PLACE in self.places else OUT_OF_PLACE
+
+    def algbw(self, place: str) -> float:
+        """Bytes over the median time, in GB/s (1e9)."""
+        return self.size.bytes / float(np.median(self.places[place].slowest)) / GB
+
+    def busbw(self, place: str) -> float:
+        """Return `algbw` times the factor of the collective, in GB/s."""
+        return self.algbw(place) * self.case.factor(self.ranks)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything about a run but its figures; texts are ready to be printed.
+
+    `processes` has one entry a rank: rank, pid, host, cores. `mpi` is None in a world
+    without MPI.
+    """
+
+    collective: str
+    dtype: str
+    op: str
+    root: int
+    ranks: int
+    hosts: tuple[str, ...]
+    host_of: tuple[int, ...]
+    processes: tuple[dict[str, Any], ...]
+    versions: dict[str, str]
+    mpi: str | None
+    mpi_library: str | None
+    command: str
+    date: str
+    settings: str
+    method: str
+    buffers: str
+    notes: tuple[str, ...]
+
+    @property
+    def host_map(self) -> dict[str, list[int]]:
+        """The ranks on each host."""
+        return {
+            name: [rank for rank, host in enumerate(self.host_of) if host == index]
+            for index, name in enumerate(self.hosts)
+        }
+
+
+def total_wrong(rows: list[Row]) -> int | None:
+    """Return the number of wrong elements of a run; None if nothing was checked."""
+    counts = [measured.wrong for row in rows for measured in row.places.values()]
+    checked = [count for count in counts if count is not None]
+    return sum(checked) if checked else None
+
+
+def average_busbw(rows: list[Row], algorithm: str | None = None) -> float:
+    """Return the mean busbw over rows and places, of one algorithm or of all."""
+    values = [
+        row.busbw(place)
+        for row in rows
+        for place in row.places
+        if algorithm in (None, row.algorithm)
+    ]
+    return sum(values) / len(values)
+
+
+def ratio(baseline: Row | None, row: Row) -> float | None:
+    """Return how many times as fast as the baseline a row is, in the same place."""
+    place = row.headline
+    if baseline is None or place not in baseline.places:
+        return None
+    slow, fast = baseline.places[place].slowest, row.places[place].slowest
+    return float(np.median(slow) / np.median(fast))

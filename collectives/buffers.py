@@ -1,0 +1,105 @@
+"""What callers pass as arrays, and flat views of it that can be moved.
+
+Results are computed in a flat, contiguous *work* array. Where the caller's `out` is
+such an array already it is worked in directly; any other layout is packed before and
+unpacked after, so that results always land in the caller's memory and nothing beside
+it is touched.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from collectives.errors import InvalidArgumentError, UnsupportedError
+from collectives.kernels import Array, kind_of
+
+
+def as_array(value: Any) -> Array:
+    """Return the caller's argument as a NumPy array of a numeric dtype, native order.
+
+    Arrays, buffers, and anything with `__array_interface__` or host DLPack are viewed,
+    not copied; lists and Python numbers are converted; byte-swapped arrays are copied.
+
+    Raises:
+        UnsupportedError: a device array, or a dtype that is not numeric.
+    """
+    array = _view_of(value)
+    if array is None:
+        array = np.asarray(value)
+    dtype = array.dtype
+    if not kind_of(dtype):
+        raise UnsupportedError(
+            f"dtype {dtype}; wanted bool, integer, float or complex numbers"
+        )
+    return array if dtype.isnative else array.astype(dtype.newbyteorder("="))
+
+
+def _view_of(value: Any) -> Array | None:
+    """Return a NumPy view of the memory behind `value`; None where there is none."""
+    if type(value) is np.ndarray:
+        return value
+    if hasattr(value, "__cuda_array_interface__"):
+        raise UnsupportedError(
+            f"{type(value).__name__} lies on a device; this version moves host arrays: "
+            "pass a copy on the host"
+        )
+    if isinstance(value, np.ndarray) or hasattr(value, "__array_interface__"):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    try:
+        return np.asarray(memoryview(value))
+    except TypeError:
+        return None
+
+
+def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return `out` as an array, after making sure that the result fits into it.
+
+    Raises:
+        InvalidArgumentError: wrong shape, wrong dtype, or read-only.
+        UnsupportedError: not memory that can be written into.
+    """
+    array = _view_of(out)
+    if array is None:
+        raise UnsupportedError(
+            f"out is a {type(out).__name__}; wanted an array that can be written into"
+        )
+    if array.shape != shape:
+        raise InvalidArgumentError(f"out has shape {array.shape}; wanted {shape}")
+    if array.dtype != dtype:
+        raise InvalidArgumentError(f"out has dtype {array.dtype}; wanted {dtype}")
+    if not array.flags.writeable:
+        raise InvalidArgumentError("out is read-only; wanted a writeable array")
+    return array
+
+
+def flat_source(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the elements in C order, contiguous, as `dtype`; a view where possible."""
+    return np.ascontiguousarray(array, dtype=dtype).reshape(-1)
+
+
+def flat_work(out: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the flat array to compute the result in: `out` itself where possible."""
+    flags = out.flags
+    if flags.c_contiguous and flags.aligned and out.dtype == dtype:
+        return out.reshape(-1)
+    return np.empty(out.size, dtype)
+
+
+def deliver(work: Array, out: Array) -> None:
+    """Write the result into the caller's array, unless it was computed there."""
+    if not np.may_share_memory(work, out):
+        out[...] = work.reshape(out.shape)
+
+
+def as_bytes(flat: Array) -> Array:
+    """Return a flat array's memory as bytes."""
+    return flat.view(np.uint8)
+
+
+def same_memory(a: Array, b: Array) -> bool:
+    """Tell whether two flat arrays are the very same elements."""
+    return bool(a.ctypes.data == b.ctypes.data and a.nbytes == b.nbytes)

@@ -1,0 +1,91 @@
+"""`ringfold doctor`: what is wrong with this machine, job or environment.
+
+Every rank gathers its facts (facts.py), all ranks see all facts and draw the same
+conclusions (software.py, hardware.py), rank 0 prints them (report.py), and all exit
+with the same status: 1 if there is an error.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import numpy as np
+
+from collectives.bench.usage import Parser, Usage, refuse
+from collectives.communicator import Communicator
+from collectives.doctor import hardware, software
+from collectives.doctor.facts import process_facts
+from collectives.doctor.findings import Check, Finding, Job
+from collectives.doctor.report import render
+from collectives.errors import CollectiveError
+from collectives.options import Options
+from collectives.startup import world
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the doctor; the returned exit status is the same on every rank."""
+    parser = Parser(
+        prog="ringfold doctor",
+        description="Look at this environment, or under mpirun at the whole job, "
+        "and say what is wrong. The exit status is 1 if there is an error.",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print facts, findings and status as JSON"
+    )
+    try:
+        options = parser.parse_args(arguments)
+    except Usage as usage:
+        return refuse(usage)
+    job, rank = survey()
+    findings = examine(job)
+    status = int(any(finding.level == "error" for finding in findings))
+    if rank == 0:
+        if options.json:
+            facts = [asdict(process) for process in job.processes]
+            report = {
+                "facts": facts,
+                "findings": [asdict(finding) for finding in findings],
+                "status": status,
+            }
+            print(json.dumps(report, indent=1), flush=True)
+        else:
+            print(render(job, findings), flush=True)
+    return status
+
+
+def examine(job: Job) -> list[Finding]:
+    """Answer every question about the job, or those that one process can answer."""
+    checks: tuple[Check, ...] = (*software.CHECKS, *hardware.CHECKS)
+    if job.processes[0].problem:
+        checks = (software.launch, hardware.memory)
+    return [finding for check in checks for finding in check(job)]
+
+
+def survey() -> tuple[Job, int]:
+    """Return the facts of all ranks and this process's rank.
+
+    Where no world can be made, each process knows of itself only, and its rank is what
+    the launcher says, so that still one process alone reports.
+    """
+    try:
+        # Without the RINGFOLD_* variables: if they are wrong or differ, we want to say so.
+        comm = world(Options())
+    except CollectiveError as error:
+        facts = process_facts(problem=str(error))
+        return Job((facts,)), facts.launch.rank or 0
+    processes = tuple(comm.all_gather_object(process_facts(comm.topology)))
+    return Job(processes, trial=_trial(comm)), comm.rank
+
+
+def _trial(comm: Communicator) -> str:
+    """Run an all-reduce of known result; return what is wrong, the same everywhere."""
+    try:
+        total = comm.all_reduce(np.arange(1000.0) * (comm.rank + 1))
+    except CollectiveError as error:
+        return f"a trial all_reduce failed: {error}"
+    expected = np.arange(1000.0) * (comm.size * (comm.size + 1) // 2)
+    right = comm.all_gather_object(bool(np.array_equal(total, expected)))
+    wrong = [rank for rank, fine in enumerate(right) if not fine]
+    return f"a trial all_reduce gave wrong sums on ranks {wrong}" if wrong else ""

@@ -1,0 +1,35 @@
+"""One class per way to fail, each also the builtin that a caller would catch."""
+
+from __future__ import annotations
+
+
+class CollectiveError(Exception):
+    """Base of everything that Ringfold raises on purpose."""
+
+
+class InvalidArgumentError(CollectiveError, ValueError):
+    """An argument has a value that no call could accept; nothing was moved."""
+
+
+class UnsupportedError(CollectiveError, TypeError):
+    """A valid request that this dtype, op, algorithm or machine cannot serve."""
+
+
+class MismatchError(CollectiveError, ValueError):
+    """The ranks made different calls; all of them raise this, `out` untouched."""
+
+
+class CollectiveTimeoutError(CollectiveError, TimeoutError):
+    """The deadline passed; the text names the ranks that did not arrive."""
+
+
+class PeerFailedError(CollectiveError, ConnectionError):
+    """A rank that this call needs is dead or has left the job."""
+
+
+class BrokenCommunicatorError(CollectiveError, RuntimeError):
+    """An earlier call on this communicator timed out or lost a peer."""
+
+
+class LaunchError(CollectiveError, RuntimeError):
+    """The launcher and the MPI library disagree about the job."""

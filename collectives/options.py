@@ -1,0 +1,87 @@
+"""Options of a communicator, and the one reader of the RINGFOLD_* variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from collectives.errors import InvalidArgumentError
+
+PREFIX = "RINGFOLD_"
+SWITCHES = {"0": False, "1": True, "false": False, "true": True}
+CHOICES = {"check": ("on", "off"), "log": ("off", "info")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a communicator may be told; the same on every rank.
+
+    Each field is read from `RINGFOLD_<FIELD>` where it is not given.
+    """
+
+    timeout_s: float = 600.0
+    """Deadline of every call in seconds; a lower one notices trouble sooner."""
+
+    algorithm: str = "auto"
+    """Algorithm of calls that name none."""
+
+    check: str = "on"
+    """`off` drops the comparison of calls across hosts (one host compares always)."""
+
+    segment_bytes: int = 1 << 20
+    """Bytes moved at a time; smaller overlaps better, larger costs fewer messages."""
+
+    abort: bool = True
+    """Whether an uncaught exception or an early exit on one rank ends the whole job."""
+
+    log: str = "off"
+    """`info` prints one line at the first use of each algorithm choice."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that could never work."""
+        if not self.timeout_s > 0:
+            raise InvalidArgumentError(
+                f"timeout_s is {self.timeout_s}; wanted a number of seconds above 0"
+            )
+        if self.segment_bytes < 64:
+            raise InvalidArgumentError(
+                f"segment_bytes is {self.segment_bytes}; wanted at least 64"
+            )
+        for field, allowed in CHOICES.items():
+            if getattr(self, field) not in allowed:
+                raise InvalidArgumentError(
+                    f"{field} is {getattr(self, field)!r}; wanted one of {allowed}"
+                )
+
+    @classmethod
+    def from_environment(
+        cls, environ: Mapping[str, str] | None = None, **given: Any
+    ) -> Options:
+        """Read RINGFOLD_* variables; `given` wins; an unknown variable is an error."""
+        environ = os.environ if environ is None else environ
+        defaults = {field.name: field.default for field in fields(cls)}
+        values: dict[str, Any] = {}
+        for variable, text in environ.items():
+            if not variable.startswith(PREFIX):
+                continue
+            name = variable[len(PREFIX) :].lower()
+            if name not in defaults:
+                known = " ".join(PREFIX + known.upper() for known in defaults)
+                raise InvalidArgumentError(
+                    f"{variable} is not an option; known: {known}"
+                )
+            values[name] = _parse(variable, text, defaults[name])
+        return cls(**{**values, **given})
+
+
+def _parse(variable: str, text: str, default: Any) -> Any:
+    """Convert a variable's text to the type that its default has."""
+    kind = type(default)
+    try:
+        return SWITCHES[text.lower()] if kind is bool else kind(text)
+    except (KeyError, ValueError):
+        raise InvalidArgumentError(
+            f"{variable} is {text!r}; wanted a {kind.__name__} such as {default!r}"
+        ) from None

@@ -1,0 +1,188 @@
+"""From nothing to a communicator: load the MPI, look around, make the group.
+
+All that is collective and blocking happens here, once, under a deadline.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import pickle
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from collectives import exits
+from collectives._version import __version__
+from collectives.algorithms.stepwise import all_gather_bytes
+from collectives.arena import LocalRanks, shared_arena
+from collectives.board import Board, board_bytes
+from collectives.communicator import Communicator
+from collectives.ending import say
+from collectives.errors import InvalidArgumentError, LaunchError, MismatchError
+from collectives.group import Group
+from collectives.launcher import disagreement, read_launch, refusal
+from collectives.options import Options
+from collectives.topology import discover, mpi_name, single_host
+from collectives.transport.loopback import alone
+from collectives.transport.mpi import MPIMessages
+from collectives.waiting import Liveness
+from collectives.watchdog import guarded
+
+HEAP_BYTES = 1 << 16  # a rank's part of the arena; holds the boards of its groups
+
+_world: Communicator | None = None
+
+
+def world(options: Options | None = None) -> Communicator:
+    """Return the communicator of all ranks; made at the first call, by all ranks.
+
+    Without a launcher it has one rank, with or without an MPI installed.
+
+    Args:
+        options: instead of those read from the RINGFOLD_* variables.
+
+    Raises:
+        LaunchError: the launcher started several ranks and the MPI sees one.
+        MismatchError: the ranks run different versions or options.
+    """
+    global _world
+    if _world is None:
+        _world = _make_world(options or Options.from_environment())
+    return _world if options is None else Communicator(_world._group, options)
+
+
+def from_mpi(mpi_comm: Any, options: Options | None = None) -> Communicator:
+    """Return a communicator of the ranks of an mpi4py communicator; collective over it.
+
+    Ringfold works on a duplicate: its messages and the caller's never meet. `close()`
+    it when done; MPI libraries run out of communicators after some thousand.
+    """
+    if mpi_comm.Is_inter():
+        raise InvalidArgumentError("an intercommunicator; wanted an intracommunicator")
+    return _over_mpi(mpi_comm, options or Options.from_environment())
+
+
+def _make_world(options: Options) -> Communicator:
+    facts = read_launch()
+    mpi = load_mpi(options.timeout_s)
+    if mpi is not None and mpi.COMM_WORLD.Get_size() > 1:
+        return _over_mpi(mpi.COMM_WORLD, options)
+    problem = disagreement(
+        facts, None if mpi is None else 1, "" if mpi is None else mpi_name()
+    )
+    if problem:
+        raise LaunchError(problem)
+    if mpi is not None:
+        return _over_mpi(mpi.COMM_WORLD, options)
+    return Communicator(Group(alone(), single_host(0, 1)), options)
+
+
+def load_mpi(timeout_s: float) -> Any:
+    """Import mpi4py's MPI and initialize it; return None where there is no MPI.
+
+    Raises:
+        LaunchError: the MPI library would end this process instead of raising.
+    """
+    if "mpi4py.MPI" in sys.modules:
+        mpi = sys.modules["mpi4py.MPI"]
+    else:
+        try:
+            import mpi4py
+
+            mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
+            from mpi4py import MPI as mpi
+        except (ImportError, RuntimeError):
+            return None
+    if not mpi.Is_initialized():
+        problem = refusal(read_launch(), mpi_name(), mpi.Get_library_version())
+        if problem:
+            raise LaunchError(problem)
+        with _init_deadline(timeout_s):
+            mpi.Init_thread(mpi.THREAD_MULTIPLE)
+    return mpi
+
+
+@contextmanager
+def _init_deadline(timeout_s: float) -> Iterator[None]:
+    """Dump the stacks and exit when `MPI_Init`, which holds the GIL, never returns."""
+    faulthandler.dump_traceback_later(timeout_s, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+class _LocalMPI:
+    """The ranks of this host during start-up; see `arena.LocalRanks`."""
+
+    def __init__(self, comm: Any) -> None:
+        self._comm = comm
+        self.rank: int = comm.Get_rank()
+        self.size: int = comm.Get_size()
+
+    def broadcast(self, value: Any) -> Any:
+        return self._comm.bcast(value)
+
+    def all(self, fine: bool) -> bool:
+        return all(self._comm.allgather(fine))
+
+
+def _over_mpi(caller: Any, options: Options) -> Communicator:
+    """Make a communicator over a duplicate of the caller's."""
+    from mpi4py import MPI
+
+    rank = caller.Get_rank()
+    with guarded(options.timeout_s, lambda: f"rank {rank} is stuck in start-up"):
+        private = caller.Dup()
+        local = private.Split_type(MPI.COMM_TYPE_SHARED)
+        topology = discover(private, local)
+        pids = dict(
+            zip(topology.local_ranks, local.allgather(os.getpid()), strict=True)
+        )
+        arena, how = shared_arena(_LocalMPI(local), HEAP_BYTES)
+        board = None
+        if arena is None:
+            if topology.local_rank == 0:
+                say(f"ringfold: no memory is shared on this host ({how})")
+        else:
+            nbytes = board_bytes(topology.local_size)
+            offset = local.bcast(arena.carve(nbytes) if local.rank == 0 else None)
+            members = topology.local_ranks
+            board = Board(arena.view(offset, nbytes), members, topology.rank)
+        local.Free()
+    group = Group(
+        MPIMessages(private),
+        topology,
+        board=board,
+        arena=arena,
+        liveness=Liveness({r: pid for r, pid in pids.items() if r != topology.rank}),
+        mpi=caller,
+        native=private,
+    )
+    _agree_on_versions(group, options)
+    if group.size > 1 and options.abort:
+        exits.leave_at_exit(group)
+    return Communicator(group, options)
+
+
+def _agree_on_versions(group: Group, options: Options) -> None:
+    """Raise everywhere if anything that must be the same is not."""
+    mine = {"ringfold": __version__, "numpy": np.__version__, **vars(options)}
+    everyone = [
+        pickle.loads(data)
+        for data in all_gather_bytes(group, pickle.dumps(mine), options.timeout_s)
+    ]
+    for name in mine:
+        ranks_of: dict[str, list[int]] = {}
+        for rank, theirs in enumerate(everyone):
+            ranks_of.setdefault(str(theirs.get(name, "not there")), []).append(rank)
+        if len(ranks_of) > 1:
+            shown = "; ".join(f"{v} on ranks {r}" for v, r in ranks_of.items())
+            raise MismatchError(f"the ranks run with different {name}: {shown}")
+
+
+_: type[LocalRanks] = _LocalMPI

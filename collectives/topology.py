@@ -1,0 +1,126 @@
+"""Where the ranks are: hosts, places on them, cores, and the MPI that carries them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+VENDORS = {
+    "Open MPI": "Open MPI",
+    "Intel(R) MPI": "Intel MPI",
+    "MPICH": "MPICH",
+}
+THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
+
+
+@dataclass(frozen=True)
+class MPIFacts:
+    """The MPI library underneath."""
+
+    vendor: str
+    version: str
+    library: str
+    """The first line of what the library says of itself."""
+    thread_level: str
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Where the ranks of a group are, as one of them sees it."""
+
+    rank: int
+    hosts: tuple[str, ...]
+    """A name for each host; found by shared memory, never by parsing names."""
+    host_of: tuple[int, ...]
+    """The index in `hosts` of every rank."""
+    cores: int
+    """Cores of this host that its ranks may run on, taken together."""
+    mpi: MPIFacts | None = None
+    devices: tuple[str, ...] = ()
+
+    @property
+    def local_ranks(self) -> tuple[int, ...]:
+        """The ranks on this host, this one included."""
+        here = self.host_of[self.rank]
+        return tuple(rank for rank, host in enumerate(self.host_of) if host == here)
+
+    @property
+    def local_rank(self) -> int:
+        """This rank's place among those of its host."""
+        return self.local_ranks.index(self.rank)
+
+    @property
+    def local_size(self) -> int:
+        """The number of ranks on this host."""
+        return len(self.local_ranks)
+
+
+def usable_cores() -> frozenset[int]:
+    """Return the cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+def single_host(rank: int, size: int) -> Topology:
+    """Return the topology of ranks that are threads of this process."""
+    name = os.uname().nodename if hasattr(os, "uname") else "localhost"
+    return Topology(rank, (name,), (0,) * size, len(usable_cores()))
+
+
+def discover(comm: Any, local: Any) -> Topology:
+    """Gather the topology; collective and blocking, for start-up only.
+
+    Args:
+        comm: mpi4py communicator of all ranks.
+        local: mpi4py communicator of those that share memory with this rank.
+    """
+    from mpi4py import MPI
+
+    rank = comm.Get_rank()
+    leader, name = local.bcast((rank, MPI.Get_processor_name()))
+    cores = frozenset[int]().union(*local.allgather(usable_cores()))
+    everyone: list[tuple[int, str]] = comm.allgather((leader, name))
+    leaders = sorted(set(everyone))
+    index = {leader: place for place, (leader, _) in enumerate(leaders)}
+    return Topology(
+        rank=rank,
+        hosts=tuple(name for _, name in leaders),
+        host_of=tuple(index[leader] for leader, _ in everyone),
+        cores=len(cores),
+        mpi=mpi_facts(),
+    )
+
+
+def mpi_facts() -> MPIFacts:
+    """Ask the initialized MPI library who it is; needs mpi4py."""
+    from mpi4py import MPI
+
+    vendor, version = _vendor()
+    levels = (
+        MPI.THREAD_SINGLE,
+        MPI.THREAD_FUNNELED,
+        MPI.THREAD_SERIALIZED,
+        MPI.THREAD_MULTIPLE,
+    )
+    return MPIFacts(
+        vendor=vendor,
+        version=version,
+        library=MPI.Get_library_version().strip("\x00\n ").splitlines()[0],
+        thread_level=THREAD_LEVELS[levels.index(MPI.Query_thread())],
+    )
+
+
+def mpi_name() -> str:
+    """Return vendor and version, such as `MPICH 5.0.2`, also before `MPI_Init`."""
+    return " ".join(_vendor())
+
+
+def _vendor() -> tuple[str, str]:
+    from mpi4py import MPI
+
+    text: str = MPI.Get_library_version()
+    name, version = MPI.get_vendor()
+    vendor = next((known for key, known in VENDORS.items() if key in text), name)
+    return vendor, ".".join(map(str, version))

@@ -1,0 +1,44 @@
+"""Messages over MPI: nonblocking sends and receives, polled, on a private communicator.
+
+No call in here blocks: a thread blocked inside MPI slows every other rank's progress
+by orders of magnitude and cannot be given a deadline.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collectives.transport import Buffer, Pending
+
+
+class _Request:
+    """A thin name for `MPI.Request.Test`."""
+
+    __slots__ = ("done",)
+
+    def __init__(self, request: Any) -> None:
+        self.done = request.Test
+
+
+class MPIMessages:
+    """Point-to-point messages over an mpi4py communicator that nobody else uses."""
+
+    def __init__(self, comm: Any) -> None:
+        """Use `comm`; `close()` frees it."""
+        self.comm = comm
+        self.rank: int = comm.Get_rank()
+        self.size: int = comm.Get_size()
+
+    def send(self, peer: int, data: Buffer, tag: int) -> Pending:
+        """Start sending `data` to `peer`."""
+        return _Request(self.comm.Isend(data, peer, tag))
+
+    def receive(self, peer: int, data: Buffer, tag: int) -> Pending:
+        """Start receiving `len(data)` bytes from `peer`."""
+        return _Request(self.comm.Irecv(data, peer, tag))
+
+    def close(self) -> None:
+        """Free the communicator; collective in MPI, so only called on all ranks."""
+        comm, self.comm = self.comm, None
+        if comm is not None:
+            comm.Free()

@@ -1,0 +1,77 @@
+"""From disagreement, silence or death to the exception that every rank raises."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+
+from collectives.algorithms.stepwise import all_gather_bytes
+from collectives.descriptor import Descriptor, difference
+from collectives.errors import CollectiveTimeoutError, MismatchError, PeerFailedError
+from collectives.group import Group
+from collectives.waiting import PeerLost
+
+
+def mismatch(group: Group, mine: Descriptor, timeout_s: float) -> MismatchError:
+    """Let all ranks tell what they called; return what each of them must raise.
+
+    The ranks have agreed that they disagree, so all of them get here.
+    """
+    texts = all_gather_bytes(group, pickle.dumps(mine), timeout_s)
+    descriptors = [pickle.loads(text) for text in texts]
+    return MismatchError(describe_mismatch(group.sequence, descriptors))
+
+
+def describe_mismatch(sequence: int, descriptors: Sequence[Descriptor]) -> str:
+    """Return a text that names the differing field, its values and their ranks."""
+    found = difference(descriptors)
+    if found is None:
+        return f"call #{sequence}: the ranks disagreed, but describe the same call"
+    field, ranks_of = found
+    lines = [f"call #{sequence}: the ranks disagree on {field}"]
+    for ranks in ranks_of.values():
+        lines.append(f"{_ranks(ranks)}: {_call(field, descriptors[ranks[0]])}")
+    return "; ".join(lines)
+
+
+def _call(field: str, descriptor: Descriptor) -> str:
+    """Return a descriptor in words, with what it says about `field` in them."""
+    if field == "sequence":
+        return f"{descriptor} as call #{descriptor.sequence}"
+    return str(descriptor)
+
+
+def silence(
+    group: Group, descriptor: Descriptor, timeout_s: float
+) -> CollectiveTimeoutError:
+    """Return the error for a deadline that passed, and mark the group as broken."""
+    absent = [f"rank {rank} is {what}" for rank, what in group.absent().items()]
+    far = group.size - group.topology.local_size
+    if far:
+        absent.append(f"{far} ranks are on other hosts and cannot be seen from here")
+    if not absent:
+        absent.append("every rank of this host has arrived")
+    text = (
+        f"rank {group.rank}: {descriptor} #{group.sequence} made no progress for "
+        f"{timeout_s:g} s: " + "; ".join(absent)
+    )
+    group.broken = text
+    return CollectiveTimeoutError(text)
+
+
+def death(group: Group, descriptor: Descriptor, lost: PeerLost) -> PeerFailedError:
+    """Return the error for a peer that is dead or has left; marks the group broken."""
+    text = (
+        f"rank {group.rank}: {descriptor} #{group.sequence} cannot finish: "
+        f"rank {lost.rank} {lost.what}"
+    )
+    group.broken = text
+    return PeerFailedError(text)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """Return `rank 3` or `ranks 0 1 2 …`, short whatever the number."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    shown = " ".join(map(str, ranks[:8]))
+    return f"ranks {shown}" + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")

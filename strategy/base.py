@@ -1,0 +1,194 @@
+"""The strategy: where variables are made, replicas are run and values combined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import numpy as np
+
+from strategy import contexts, nest
+from strategy.cluster_resolver import ClusterResolver
+from strategy.extended import StrategyExtended
+from strategy.input_context import InputContext
+from strategy.reduce_op import ReduceOp, mean_dtype
+from strategy.replica_context import ReplicaContext
+from strategy.values import (
+    Array,
+    DistributedValues,
+    PerReplica,
+    ValueContext,
+    plain,
+    regroup,
+    select,
+)
+
+Axis = int | tuple[int, ...]
+
+
+class Strategy:
+    """Runs a function on several replicas and combines what they return.
+
+    Except where said, its methods need the cross-replica context: inside `scope()`, or
+    where no scope is open. Elsewhere they raise `RuntimeError`.
+    """
+
+    def __init__(self, extended: StrategyExtended) -> None:
+        self._extended = extended
+
+    @property
+    def extended(self) -> StrategyExtended:
+        """The machinery, and the methods that library code needs."""
+        return self._extended
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """The number of replicas whose gradients are combined."""
+        return self._extended.num_replicas_in_sync
+
+    @property
+    def cluster_resolver(self) -> ClusterResolver | None:
+        """Which task of which cluster this process is; None without a cluster."""
+        return self._extended.cluster_resolver
+
+    @contextmanager
+    def scope(self) -> Iterator[Strategy]:
+        """Make this the strategy in use, so that variables made inside are its own."""
+        contexts.require_cross_replica(self)
+        with contexts.entered(contexts.Mode(self)):
+            yield self
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        options: object = None,
+    ) -> Any:
+        """Call `fn` as each replica and return what the local ones return.
+
+        PerReplica and Mirrored arguments reach each replica as its own component,
+        variables and everything else as they are. Results that differ come back as
+        PerReplica; with one local replica they come back bare. `options` has no
+        effect on CPUs and is taken for compatibility.
+        """
+        if not isinstance(args, (list, tuple)):
+            raise ValueError(f"args is {args!r}; wanted a list or a tuple")
+        with self.scope():
+            return self._extended.call_for_each_replica(fn, args, kwargs or {})
+
+    def reduce(self, reduce_op: ReduceOp | str, value: Any, axis: Axis | None) -> Any:
+        """Return the SUM or MEAN of `value` over all replicas.
+
+        With `axis=None` the components must have one shape and MEAN divides by the
+        number of replicas; `value` may be a nest. With an axis each component is first
+        reduced along it; their lengths may differ, and MEAN divides by the number of
+        elements there are in total.
+        """
+        op = ReduceOp.parse(reduce_op)
+        if not isinstance(axis, (int, tuple, type(None))):
+            raise TypeError(f"axis is {axis!r}; wanted None, an int or a tuple of ints")
+        with self.scope():
+            if axis is not None:
+                return self._reduce_along(op, value, axis)
+            leaves = nest.flatten(value)
+            return nest.unflatten(value, self._extended.reduce_values(op, leaves))
+
+    def gather(self, value: Any, axis: int) -> Any:
+        """Return the components on all replicas joined along `axis`."""
+        with self.scope():
+            return nest.map_structure(
+                lambda leaf: self._extended.gather_to(leaf, axis), value
+            )
+
+    def experimental_local_results(self, value: Any) -> tuple[Any, ...]:
+        """Return the components held by this process, in a tuple."""
+        if not any(isinstance(leaf, DistributedValues) for leaf in nest.flatten(value)):
+            return (value,)
+        return tuple(
+            nest.map_structure(
+                lambda leaf, index=index: (
+                    leaf.values[index] if isinstance(leaf, DistributedValues) else leaf
+                ),
+                value,
+            )
+            for index in range(len(self._extended.replica_ids))
+        )
+
+    def experimental_distribute_dataset(self, dataset: Iterable[Any]) -> Iterable[Any]:
+        """Return this process's share of `dataset`, a re-iterable of global batches.
+
+        Every process must give the same batches in the same order. A batch of b rows
+        is cut into pieces of ceil(b/n), one for each of the n replicas; the last ones
+        may be short or empty, so that all replicas make the same number of steps.
+        """
+        with self.scope():
+            return self._extended.distribute_dataset(dataset)
+
+    def distribute_datasets_from_function(
+        self, dataset_fn: Callable[[InputContext], Iterable[Any]]
+    ) -> Iterable[Any]:
+        """Return the batches that `dataset_fn` makes for this process, uncut.
+
+        Processes with fewer batches get empty ones until all have come to their end.
+        """
+        with self.scope():
+            return self._extended.distribute_from_function(dataset_fn)
+
+    def experimental_distribute_values_from_function(
+        self, value_fn: Callable[[ValueContext], Any]
+    ) -> Any:
+        """Return what `value_fn` gives for each local replica, as a PerReplica."""
+        with self.scope():
+            return self._extended.distribute_values(value_fn)
+
+    def _reduce_along(self, op: ReduceOp, value: Any, axis: Axis) -> Any:
+        """Reduce each replica's component along `axis`, then all of them."""
+        local = range(len(self._extended.replica_ids))
+        arrays = [plain(select(index, value)) for index in local]
+        if op is ReduceOp.SUM:
+            sums = [_sum(array, axis, array.dtype) for array in arrays]
+            return self._extended.reduce_values(op, [regroup(sums, PerReplica)])[0]
+        dtype = mean_dtype(arrays[0].dtype)
+        wide = np.dtype(np.float32) if dtype == np.float16 else dtype
+        sums = [_sum(array, axis, wide) for array in arrays]
+        counts = [np.asarray(_count(array, axis)) for array in arrays]
+        total, count = self._extended.reduce_values(
+            ReduceOp.SUM, [regroup(sums, PerReplica), regroup(counts, PerReplica)]
+        )
+        with np.errstate(invalid="ignore"):  # no element on any replica: nan
+            return np.asarray(total / count, dtype)
+
+    def __copy__(self) -> NoReturn:
+        raise RuntimeError("a strategy cannot be copied: its replicas exist once")
+
+
+class _DefaultStrategy(Strategy):
+    """The strategy outside all scopes: one replica, the caller."""
+
+    def __init__(self) -> None:
+        super().__init__(StrategyExtended(self))
+
+    @contextmanager
+    def scope(self) -> Iterator[Strategy]:
+        """Change nothing; `RuntimeError` inside the scope of another strategy."""
+        if contexts.has_strategy():
+            raise RuntimeError("must not nest the default strategy in a scope")
+        yield self
+
+
+_default = _DefaultStrategy()
+contexts.set_default(contexts.Mode(_default, ReplicaContext(_default)))
+
+
+def _sum(array: Array, axis: Axis, dtype: np.dtype[Any]) -> Array:
+    """Sum along `axis`, in `dtype`; 16-bit floats add in float32."""
+    wide = np.dtype(np.float32) if dtype == np.float16 else dtype
+    return np.asarray(np.sum(array, axis, dtype=wide), dtype)
+
+
+def _count(array: Array, axis: Axis) -> int:
+    """Return how many elements are added to make one of the sums."""
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    return int(np.prod([array.shape[axis] for axis in axes], dtype=np.int64))

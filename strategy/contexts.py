@@ -1,0 +1,136 @@
+"""Where the running code is: outside, in a scope, in a replica, in an update.
+
+Each thread has a stack of modes. An empty stack is the default mode: the default
+strategy, whose one replica is the caller. Strategies push a mode for the time of a
+`with` block and nothing else is global, so several replicas can be several threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from strategy.errors import MixedStrategiesError
+from strategy.reduce_op import ReduceOp
+
+
+class Extended(Protocol):
+    """What variables ask of a strategy's machinery."""
+
+    def variable_kind(self, on_read: bool) -> str:
+        """Return the kind of a variable: a key of the tables in variables.py."""
+
+    def initial_values(self, value: Any) -> list[Any]:
+        """Return the first replica's value once for each component held here."""
+
+    def reduce_values(self, reduce_op: ReduceOp, values: Sequence[Any]) -> list[Any]:
+        """Return the combination of each of `values` over all replicas."""
+
+    def first_to_all(self, value: Any) -> Any:
+        """Return the value that the first of all replicas holds."""
+
+
+class Strategy(Protocol):
+    """A strategy, as far as contexts and variables know it."""
+
+    @property
+    def extended(self) -> Extended:
+        """The machinery behind the methods."""
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """The number of replicas on all ranks together."""
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Enter the strategy's cross-replica context."""
+
+
+class Replica(Protocol):
+    """A replica context, as far as contexts and variables know it."""
+
+    @property
+    def local_index(self) -> int:
+        """Which of the replicas in this process it is."""
+
+    def merge_call(
+        self,
+        merge_fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call `merge_fn` once for all replicas, in cross-replica context."""
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One entry of the stack."""
+
+    strategy: Strategy
+    replica: Replica | None = None
+    """The replica that runs; None in cross-replica context."""
+    update_index: int | None = None
+    """Which component `extended.update` is at; None outside an update."""
+
+
+class _Stack(threading.local):
+    def __init__(self) -> None:
+        self.modes: list[Mode] = []
+
+
+_stack = _Stack()
+_default: list[Mode] = []  # one entry, once base.py has made the default strategy
+
+
+def set_default(mode: Mode) -> None:
+    """Say what holds where no strategy's scope is open."""
+    _default[:] = [mode]
+
+
+def current() -> Mode:
+    """Return the mode that this thread is in."""
+    return _stack.modes[-1] if _stack.modes else _default[0]
+
+
+@contextmanager
+def entered(mode: Mode) -> Iterator[None]:
+    """Be in `mode` for the time of a `with` block."""
+    _stack.modes.append(mode)
+    try:
+        yield
+    finally:
+        _stack.modes.pop()
+
+
+def has_strategy() -> bool:
+    """Return whether a strategy other than the default one is in use here."""
+    return current().strategy is not _default[0].strategy
+
+
+def in_cross_replica_context() -> bool:
+    """Return whether the code here runs once for all replicas, not in one of them."""
+    return current().replica is None
+
+
+def require_same(strategy: Strategy) -> None:
+    """Raise `MixedStrategiesError` in the scope of a strategy other than this."""
+    if has_strategy() and current().strategy is not strategy:
+        raise MixedStrategiesError(
+            f"mixing different strategy objects: {current().strategy!r} is in use, "
+            f"{strategy!r} is asked to act"
+        )
+
+
+def require_cross_replica(strategy: Strategy) -> None:
+    """Raise `RuntimeError` unless `strategy` may act here for all its replicas.
+
+    It may in its own cross-replica context, and where no scope is open at all.
+    """
+    require_same(strategy)
+    if has_strategy() and not in_cross_replica_context():
+        raise RuntimeError(
+            "this method needs the cross-replica context, and this is inside run(): "
+            "use get_replica_context().merge_call(), all_reduce() or all_gather()"
+        )

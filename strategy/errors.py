@@ -1,0 +1,20 @@
+"""Errors of the front end; each is also the builtin that a caller would catch."""
+
+from __future__ import annotations
+
+import collectives
+
+
+class StructureError(ValueError, AssertionError):
+    """A value does not have the structure that the operation needs.
+
+    An `AssertionError` too, because that is what `tf.distribute` raises here.
+    """
+
+
+class ClusterError(collectives.LaunchError, ValueError):
+    """The cluster description and the ranks that were started disagree."""
+
+
+class MixedStrategiesError(RuntimeError):
+    """A strategy, or one of its variables, is used inside another's scope."""

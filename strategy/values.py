@@ -1,0 +1,171 @@
+"""Values that differ by replica, and how they are put together and taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.typing import DTypeLike
+
+from strategy import contexts, nest
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class ValueContext:
+    """What `experimental_distribute_values_from_function` tells its function."""
+
+    replica_id_in_sync_group: int = 0
+    num_replicas_in_sync: int = 1
+
+
+class DistributedValues:
+    """One value for each replica of this process, in order."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self._values = tuple(values)
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The components."""
+        return self._values
+
+    def __repr__(self) -> str:
+        lines = [f"  {index}: {value!r}" for index, value in enumerate(self.values)]
+        return f"{type(self).__name__}:{{\n" + ",\n".join(lines) + "\n}"
+
+
+class PerReplica(DistributedValues):
+    """A value that may differ between replicas; an array only inside a replica."""
+
+    def __array__(
+        self, dtype: DTypeLike | None = None, copy: bool | None = None
+    ) -> Array:
+        replica = contexts.current().replica
+        if replica is None or not contexts.has_strategy():
+            raise ValueError(
+                "a PerReplica value is an array only inside run(); elsewhere use "
+                "strategy.reduce, gather or experimental_local_results"
+            )
+        return converted(self.values[replica.local_index], dtype, copy)
+
+
+class ArrayLike(NDArrayOperatorsMixin):
+    """Arithmetic and NumPy functions for an object that stands for an array.
+
+    Subclasses say which array in `read_value`. The result is a plain array.
+    """
+
+    def read_value(self) -> Any:
+        """Return the array that this object stands for in the current context."""
+        raise NotImplementedError
+
+    def __array__(
+        self, dtype: DTypeLike | None = None, copy: bool | None = None
+    ) -> Array:
+        return converted(self.read_value(), dtype, copy)
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
+    ) -> Any:
+        if any(isinstance(out, ArrayLike) for out in kwargs.get("out", ())):
+            raise TypeError(
+                f"{type(self).__name__} cannot be changed by an operator such as +=: "
+                "use assign, assign_add or assign_sub"
+            )
+        # Python numbers stay numbers: an array of one would widen a float32 operand.
+        operands = [
+            value.read_value() if isinstance(value, ArrayLike) else value
+            for value in inputs
+        ]
+        return getattr(ufunc, method)(*operands, **kwargs)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the array."""
+        dtype: np.dtype[Any] = self.read_value().dtype
+        return dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array."""
+        return tuple(self.read_value().shape)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.read_value()[key]
+
+    def __len__(self) -> int:
+        return len(self.read_value())
+
+    def __float__(self) -> float:
+        return float(self.read_value())
+
+    def __int__(self) -> int:
+        return int(self.read_value())
+
+    def __bool__(self) -> bool:
+        return bool(self.read_value())
+
+
+class Mirrored(ArrayLike, DistributedValues):
+    """A value that is the same on all replicas, with a component for each."""
+
+    def read_value(self) -> Any:
+        """Return this replica's component, the first one outside replicas."""
+        return self.values[local_index()]
+
+
+def local_index() -> int:
+    """Return which local component the current context reads."""
+    mode = contexts.current()
+    if mode.update_index is not None:
+        return mode.update_index
+    return 0 if mode.replica is None else mode.replica.local_index
+
+
+def plain(value: Any) -> Any:
+    """Return the array behind `value`; numbers become arrays by NumPy's rules."""
+    if isinstance(value, ArrayLike):
+        return value.read_value()
+    is_array = hasattr(value, "dtype") and not isinstance(value, np.generic)
+    return value if is_array else np.asarray(value)
+
+
+def converted(value: Any, dtype: DTypeLike | None, copy: bool | None) -> Array:
+    """Return what `__array__` must: an array of `dtype`, copied only if need be."""
+    array = np.asarray(value, dtype)
+    if copy is False and array is not value:
+        raise ValueError(f"dtype {dtype} cannot be had without a copy")
+    return array.copy() if copy and array is value else array
+
+
+def regroup(values: Sequence[Any], wrap: Callable[[tuple[Any, ...]], Any]) -> Any:
+    """Return one nest from each replica's; `wrap` holds leaves that differ.
+
+    A leaf that is the same object on all replicas comes back bare, so with one
+    replica everything does. Raises `StructureError` if the nests are not alike.
+    """
+    if len(values) == 1:
+        return values[0]
+
+    def leaf(*components: Any) -> Any:
+        same = all(component is components[0] for component in components)
+        return components[0] if same else wrap(components)
+
+    return nest.map_structure(leaf, *values)
+
+
+def select(index: int, structure: Any) -> Any:
+    """Return `structure` as one local replica sees it; variables stay whole."""
+    return nest.map_structure(
+        lambda leaf: leaf.values[index] if is_per_component(leaf) else leaf, structure
+    )
+
+
+def is_per_component(leaf: Any) -> bool:
+    """Return whether a replica sees a component of `leaf` instead of all of it."""
+    return isinstance(leaf, (PerReplica, Mirrored))

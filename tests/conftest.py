@@ -1,0 +1,3 @@
+"""Loads the test harness; see docs/testing.md."""
+
+pytest_plugins = ["harness.plugin"]

@@ -1,0 +1,163 @@
+"""Start programs under the MPI that is installed beside this Python.
+
+The only place that knows which flags and variables each MPI wants here. A test calls
+`run_mpi`; a shell says ``python tests/harness/launch.py RANKS PROGRAM [ARGUMENTS]``.
+"""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+BIN = Path(sys.prefix) / "bin"
+
+# Variables with these prefixes make a program believe that it is a rank.
+RANK_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL")
+
+# After SIGTERM a launcher needs this long to end ranks that do not listen.
+GRACE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """What one MPI needs so that any number of ranks runs on any machine."""
+
+    name: str
+    package: str
+    program: str = "mpirun"
+    flags: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+# No MPI may bind ranks to cores here: two jobs at once would share the first cores.
+LAUNCHERS = (
+    Launcher("mpich", "mpich"),
+    Launcher(
+        "openmpi",
+        "openmpi",
+        # osc/ucx prints an error line on machines without such a network.
+        flags=("--oversubscribe", "--bind-to", "none", "--mca", "osc", "^ucx"),
+        variables={
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        },
+    ),
+    Launcher(
+        "impi",
+        "impi-rt",
+        # mpirun is a script around this one, and grumbles at spaces in its path.
+        program="mpiexec.hydra",
+        variables={"I_MPI_PIN": "0"},
+    ),
+)
+
+
+def installed() -> Launcher:
+    """Return the launcher of the one MPI in this environment."""
+    names = {dist.name for dist in metadata.distributions()}
+    found = [row for row in LAUNCHERS if row.package in names]
+    if len(found) != 1:
+        raise RuntimeError(
+            f"found {len(found)} MPI packages in {sys.prefix}; wanted exactly one of "
+            + ", ".join(row.package for row in LAUNCHERS)
+        )
+    return found[0]
+
+
+def command(ranks: int, program: Sequence[str]) -> list[str]:
+    """Return the command that runs `program` on `ranks` ranks."""
+    launcher = installed()
+    return [str(BIN / launcher.program), *launcher.flags, "-n", str(ranks), *program]
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables for `command`: ours without any that mark a rank."""
+    ours = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(RANK_PREFIXES)
+    }
+    path = f"{BIN}{os.pathsep}{ours.get('PATH', os.defpath)}"
+    return {**ours, **installed().variables, "PATH": path, **(extra or {})}
+
+
+def run_mpi(
+    ranks: int,
+    script: str,
+    *,
+    timeout: float = 60.0,
+    env: Mapping[str, str] | None = None,
+    args: Sequence[str] = (),
+) -> subprocess.CompletedProcess[str]:
+    """Run the Python text `script` on `ranks` ranks, in an empty folder.
+
+    Returns the launcher's exit status and texts, whatever they are. A job that has not
+    ended after `timeout` seconds is killed, and is an AssertionError with its output.
+    """
+    with tempfile.TemporaryDirectory(prefix="ringfold-test-") as folder:
+        path = Path(folder) / "script.py"
+        path.write_text(script, encoding="utf-8")
+        job = command(ranks, [sys.executable, str(path), *args])
+        # Files, not pipes: a rank that outlives its launcher keeps a pipe open, and
+        # whoever reads it waits for that rank.
+        with open(f"{folder}/out", "w+b") as out, open(f"{folder}/err", "w+b") as err:
+            process = subprocess.Popen(
+                job,
+                cwd=folder,
+                env=environment(env),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+            try:
+                process.wait(timeout)
+                ended = True
+            except subprocess.TimeoutExpired:
+                ended = False
+            finally:
+                _kill_group(process)
+            texts = [_text(out), _text(err)]
+    if not ended:
+        raise AssertionError(
+            f"{shlex.join(job)} had not ended after {timeout:g} s\n"
+            f"stdout:\n{texts[0]}\nstderr:\n{texts[1]}"
+        )
+    return subprocess.CompletedProcess(job, process.returncode, *texts)
+
+
+def _kill_group(process: "subprocess.Popen[bytes]") -> None:
+    """End the launcher and whatever is left of its process group."""
+    if process.poll() is None:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _text(file) -> str:
+    """Return all that was written to a binary file."""
+    file.seek(0)
+    return file.read().decode(errors="replace")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Replace this process by the launcher, after printing its command line."""
+    if len(arguments) < 2 or not arguments[0].isdigit():
+        sys.exit("usage: launch.py RANKS PROGRAM [ARGUMENTS]")
+    job = command(int(arguments[0]), arguments[1:])
+    print("+", shlex.join(job), flush=True)
+    os.execve(job[0], job, environment())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,141 @@
+"""The pytest plugin: which tests run on how many ranks, and one verdict for all.
+
+Every rank runs the same tests in the same order. After each phase of a test (setup,
+call, teardown) the ranks compare outcomes: a test that failed on one rank fails on all,
+with the ranks named and the traceback of the one that failed first. Only rank 0 prints.
+"""
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from harness.exchange import Exchange
+from harness.guard import HangGuard
+from harness.outcome import Outcome, join
+
+MPI_TESTS = Path(__file__).parent.parent / "mpi"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("ringfold")
+    group.addoption("--full", action="store_true", help="also run tests marked full")
+    group.addoption(
+        "--hang-timeout",
+        type=float,
+        default=120.0,
+        metavar="SECONDS",
+        help="end the run when one test takes longer (default: 120)",
+    )
+
+
+@pytest.hookimpl(trylast=True)  # the terminal reporter must exist
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "ranks(*sizes): run only on so many ranks")
+    config.addinivalue_line("markers", "full: run only with --full")
+    # A rank that fails alone leaves the others in a collective: they must give up well
+    # before the hang guard does.
+    os.environ.setdefault("RINGFOLD_TIMEOUT_S", "30")
+    exchange = Exchange()
+    if exchange.rank != 0:
+        silence = open(os.devnull, "w")  # noqa: SIM115
+        config.get_terminal_writer()._file = silence
+        config.add_cleanup(silence.close)
+    guard = HangGuard(
+        config.getoption("--hang-timeout"),
+        f"rank {exchange.rank} of {exchange.size}",
+        lambda: exchange.awaited,
+    )
+    config.add_cleanup(guard.stop)
+    config.pluginmanager.register(Ranks(exchange, guard), "ringfold-ranks")
+
+
+@pytest.fixture(scope="session")
+def comm() -> Any:
+    """Return the communicator of all ranks of this run."""
+    import collectives
+
+    return collectives.world()
+
+
+class Ranks:
+    """The hooks that need to know the other ranks."""
+
+    def __init__(self, exchange: Exchange, guard: HangGuard) -> None:
+        self.exchange, self.guard = exchange, guard
+        self.errors: list[str] = []
+
+    def pytest_report_header(self) -> str:
+        return f"ranks: {self.exchange.size}"
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.errors.append(f"{report.nodeid}: {report.longreprtext}")
+
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        """Deselect, on all ranks alike, what this run is not for."""
+        size = self.exchange.size
+        for item in items:
+            if size > 1 and not item.path.is_relative_to(MPI_TESTS):
+                _refuse(
+                    f"{item.nodeid} runs without mpirun; this is one of {size} ranks"
+                )
+        full = config.getoption("--full")
+        chosen = [_is_chosen(item, size, full) for item in items]
+        unwanted = [item for item, yes in zip(items, chosen, strict=True) if not yes]
+        items[:] = [item for item, yes in zip(items, chosen, strict=True) if yes]
+        config.hook.pytest_deselected(items=unwanted)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Refuse to start where ranks would run different tests."""
+        tests = [item.nodeid for item in session.items]
+        views = self.exchange.all_gather((tests, self.errors))
+        if all(view == views[0] for view in views):
+            return
+        lines = ["the ranks have not collected the same tests"]
+        everywhere = set.intersection(*(set(theirs) for theirs, _ in views))
+        for rank, (theirs, errors) in enumerate(views):
+            extra = [test for test in theirs if test not in everywhere]
+            lines.append(f"rank {rank}: {len(theirs)} tests, {len(errors)} errors")
+            lines += [f"  not everywhere: {test}" for test in extra[:5]] + errors
+        _refuse("\n".join(lines))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
+        self.guard.watch(item.nodeid)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)  # after all others had their say
+    def pytest_runtest_makereport(
+        self,
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Give a phase of a test the same outcome on every rank."""
+        report = yield
+        if self.exchange.size > 1:
+            failure = join(self.exchange.all_gather(Outcome.of(report)))
+            if failure is not None:
+                report.outcome, report.longrepr = "failed", failure
+                report.sections.clear()  # those that matter are in the failure's text
+        return report
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Leave together, so that no rank meets another one's MPI_Finalize."""
+        self.guard.watch("the end of the session")
+        self.exchange.all_gather(None)
+
+
+def _is_chosen(item: pytest.Item, size: int, full: bool) -> bool:
+    """Tell whether this run, on `size` ranks, is for the test."""
+    ranks = item.get_closest_marker("ranks")
+    if ranks is not None and size not in ranks.args:
+        return False
+    return full or item.get_closest_marker("full") is None
+
+
+def _refuse(reason: str) -> NoReturn:
+    """End the run with a usage error that only rank 0 prints."""
+    pytest.exit(reason, returncode=pytest.ExitCode.USAGE_ERROR)

@@ -1,0 +1,72 @@
+import pytest
+from harness.launch import run_mpi
+
+RINGFOLD = "import sys; from collectives.cli import main; sys.exit(main())"
+
+
+def ringfold(ranks, text, **options):
+    return run_mpi(ranks, RINGFOLD, args=text.split(), **options)
+
+
+def ours(text):
+    """Keep our own lines: launchers add a report of their own to a failed job."""
+    return [line for line in text.splitlines() if line.startswith("ringfold")]
+
+
+def test_bench_prints_one_table_and_succeeds():
+    done = ringfold(2, "bench all_reduce -b 1K -e 8K -f 8 --algorithm mpi,auto,ring")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("# Out of bounds values : 0 OK") == 1
+    rows = [line for line in done.stdout.splitlines() if not line.startswith("#")]
+    assert [row.split()[0] for row in rows] == ["1024"] * 3 + ["8192"] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "bench all_reduce --algorithm rnig",
+            "unknown algorithm 'rnig'; all_reduce has:",
+        ),
+        ("bench broadcast -r 2", "-r 2 is not a rank; there are 2 ranks"),
+        ("bnech", "'bnech' is no command and no file; wanted bench, doctor"),
+    ],
+)
+def test_a_usage_error_is_printed_once_and_is_status_2(text, message):
+    done = ringfold(2, text)
+    assert done.returncode == 2
+    (line,) = ours(done.stderr)
+    assert message in line
+    assert "Traceback" not in done.stderr
+
+
+def test_help_is_printed_once():
+    done = ringfold(2, "bench --help")
+    assert done.returncode == 0
+    assert done.stdout.count("usage: ringfold bench") == 1
+
+
+SCRIPT = """
+import subprocess, sys, time
+from collectives.cli import main
+open("victim.py", "w").write('''
+import sys, time
+import collectives
+comm = collectives.world()
+if comm.rank == 1:
+    {failure}
+comm.barrier()
+time.sleep(60)
+''')
+sys.exit(main(["victim.py"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("failure", "message"),
+    [("raise KeyError('lost')", "KeyError: 'lost'"), ("sys.exit(3)", "")],
+)
+def test_a_script_that_fails_on_one_rank_ends_the_job(failure, message):
+    done = run_mpi(2, SCRIPT.replace("{failure}", failure), timeout=30)
+    assert done.returncode != 0
+    assert message in done.stderr

@@ -1,0 +1,126 @@
+"""Imports go one way: a file imports from its own layer or from layers below."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# Every module of a package, from the ground up; a package's __init__ goes by its name.
+LAYERS = {
+    "collectives": (
+        "_version errors options partition launcher",
+        "descriptor arena board waiting watchdog schedules buffers kernels",
+        "topology transport transport.mpi transport.loopback",
+        "algorithms algorithms.stepwise algorithms.native selection",
+        "packing",
+        "calls agreement verdicts",
+        "communicator exits world",
+        "__init__",
+        "doctor bench cli __main__",
+    ),
+    "strategy": (
+        "reduce_op options cluster_resolver",
+        "values variables contexts",
+        "base",
+        "cross_device_ops",
+        "multi_worker datasets",
+        "__init__",
+    ),
+}
+
+
+def modules(package: str) -> dict[str, Path]:
+    """Return the files of a package by dotted name, as in LAYERS."""
+    found = {}
+    for path in sorted((ROOT / package).rglob("*.py")):
+        parts = path.relative_to(ROOT / package).with_suffix("").parts
+        if len(parts) > 1 and parts[-1] == "__init__":
+            parts = parts[:-1]
+        found[".".join(parts)] = path
+    return found
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and dotted target of every import, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}:{node.lineno}: relative import"
+            for alias in node.names:
+                yield node.lineno, f"{node.module}.{alias.name}"
+
+
+def target(package: str, dotted: str) -> str | None:
+    """Return the module of `package` that an import reaches, None for another's."""
+    head, _, rest = dotted.partition(".")
+    if head != package:
+        return None
+    known = modules(package)
+    while rest and rest not in known:  # the last part is a name inside a module
+        rest = rest.rpartition(".")[0]
+    return rest or "__init__"
+
+
+def layer_of(package: str) -> dict[str, int]:
+    return {
+        name: number
+        for number, names in enumerate(LAYERS[package])
+        for name in names.split()
+    }
+
+
+@pytest.mark.parametrize("package", LAYERS)
+def test_every_module_has_its_layer(package):
+    assert set(modules(package)) == set(layer_of(package))
+
+
+@pytest.mark.parametrize("package", LAYERS)
+def test_no_import_goes_up(package):
+    layers = layer_of(package)
+    upward = [
+        f"{path.relative_to(ROOT)}:{line}: layer {layers[name]} imports {other}, "
+        f"layer {layers[other]}"
+        for name, path in modules(package).items()
+        for line, dotted in imports(path)
+        if (other := target(package, dotted)) and layers[other] > layers[name]
+    ]
+    assert not upward, "\n".join(upward)
+
+
+def test_collectives_does_not_know_strategy():
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {dotted}"
+        for path in modules("collectives").values()
+        for line, dotted in imports(path)
+        if dotted.partition(".")[0] == "strategy"
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_strategy_uses_only_public_names_of_collectives():
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {dotted}"
+        for path in modules("strategy").values()
+        for line, dotted in imports(path)
+        if target("collectives", dotted) not in (None, "__init__")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("package", LAYERS)
+def test_import_brings_in_nothing_optional(package):
+    script = (
+        f"import sys, {package}\n"
+        "optional = {'mpi4py', 'cupy', 'numba', 'torch', 'ml_dtypes', 'matplotlib'}\n"
+        "sys.exit(' '.join(optional & set(sys.modules)))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
