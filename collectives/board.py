@@ -43,15 +43,13 @@ class State(IntEnum):
     USER = 1
     CALL = 2
     LEFT = 3
-    FAILED = 4
 
 
 PHRASES = {
     State.ABSENT: "has not started",
-    State.USER: "in user code",
-    State.CALL: "in {call} #{sequence}",
-    State.LEFT: "left the job",
-    State.FAILED: "failed",
+    State.USER: "has been in user code for {seconds:.1f} s{after}",
+    State.CALL: "has been in {call} #{sequence} for {seconds:.1f} s",
+    State.LEFT: "left the job {seconds:.1f} s ago{after}",
 }
 
 
@@ -65,12 +63,11 @@ class Sighting:
     seconds: float
 
     def __str__(self) -> str:
-        """Return it in words, such as `in user code for 4.0 s, after all_reduce #7`."""
-        phrase = PHRASES[self.state].format(call=self.call, sequence=self.sequence)
-        text = f"{phrase} for {self.seconds:.1f} s"
-        if self.state is not State.CALL and self.sequence:
-            text += f", after {self.call} #{self.sequence}"
-        return text
+        """Return it in words: `has been in user code for 4.0 s, after reduce #7`."""
+        after = f", after {self.call} #{self.sequence}" if self.sequence else ""
+        return PHRASES[self.state].format(
+            call=self.call, sequence=self.sequence, seconds=self.seconds, after=after
+        )
 
 
 class Board:

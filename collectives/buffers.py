@@ -78,28 +78,19 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 def flat_source(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return the elements in C order, contiguous, as `dtype`; a view where possible."""
+    if array.ndim == 1 and array.dtype == dtype and array.flags.forc:
+        return array
     return np.ascontiguousarray(array, dtype=dtype).reshape(-1)
 
 
-def flat_work(out: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the flat array to compute the result in: `out` itself where possible."""
+def flat_work(out: Array, dtype: np.dtype[Any]) -> tuple[Array, bool]:
+    """Return the flat array to compute the result in, and whether that is `out`."""
     flags = out.flags
     if flags.c_contiguous and flags.aligned and out.dtype == dtype:
-        return out.reshape(-1)
-    return np.empty(out.size, dtype)
-
-
-def deliver(work: Array, out: Array) -> None:
-    """Write the result into the caller's array, unless it was computed there."""
-    if not np.may_share_memory(work, out):
-        out[...] = work.reshape(out.shape)
+        return (out if out.ndim == 1 else out.reshape(-1)), True
+    return np.empty(out.size, dtype), False
 
 
 def as_bytes(flat: Array) -> Array:
     """Return a flat array's memory as bytes."""
     return flat.view(np.uint8)
-
-
-def same_memory(a: Array, b: Array) -> bool:
-    """Tell whether two flat arrays are the very same elements."""
-    return bool(a.ctypes.data == b.ctypes.data and a.nbytes == b.nbytes)

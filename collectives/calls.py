@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from collectives.algorithms.stepwise import (
     all_gather_rows,
     broadcast_bytes,
 )
-from collectives.buffers import as_array, check_out, deliver, flat_source, flat_work
+from collectives.buffers import as_array, check_out, flat_source, flat_work
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
 from collectives.group import Group
@@ -33,8 +32,7 @@ from collectives.plans import Plan, Planner
 from collectives.selection import Choice
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A call that can be agreed upon and then run."""
 
     descriptor: Descriptor
@@ -149,7 +147,7 @@ class Caller:
         if total and not array.shape[axis]:
             per_row = out.size // total
         target = np.moveaxis(out, axis, 0)
-        work = flat_work(target, array.dtype)
+        work, direct = flat_work(target, array.dtype)
         choice = self._planner.choose("all_gather", work.nbytes, None, name)
         task = Task(
             group,
@@ -161,7 +159,8 @@ class Caller:
             own_block_only=True,
         )
         TABLE["all_gather"][choice.algorithm].run(task)
-        deliver(work, target)
+        if not direct:
+            target[...] = work.reshape(target.shape)
         return out
 
     def barrier(self) -> Call:

@@ -18,6 +18,7 @@ import atexit
 import os
 import sys
 import threading
+import traceback
 from types import TracebackType
 
 from collectives.ending import end_job, say
@@ -52,7 +53,10 @@ def install() -> None:
     def on_error(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        previous(kind, error, trace)
+        if previous is sys.__excepthook__:
+            say("".join(traceback.format_exception(kind, error, trace)).rstrip())
+        else:
+            previous(kind, error, trace)
         _end_after_error(kind)
 
     def on_thread_error(arguments: threading.ExceptHookArgs) -> None:

@@ -137,16 +137,16 @@ class Group:
             raise PeerLost(dead[0], "died")
         if self.board is not None:
             for rank in self.board.late(self.sequence):
-                if self.board.seen(rank).state >= State.LEFT:
+                if self.board.seen(rank).state is State.LEFT:
                     raise PeerLost(rank, str(self.board.seen(rank)))
         rank, sequence = self._farewells.heard()
         if rank >= 0 and sequence < self.sequence:
             raise PeerLost(rank, f"left the job after call #{sequence}")
         if waited_s > self._warn_after_s:
             self._warn_after_s = float("inf")
-            late = [f"rank {rank} is {what}" for rank, what in self.absent().items()]
+            late = [f"rank {rank} {what}" for rank, what in self.absent().items()]
             say(
-                f"ringfold: rank {self.rank} has waited {waited_s:.0f} s "
+                f"ringfold: rank {self.rank} has waited {waited_s:.1f} s "
                 f"in {self.doing} #{self.sequence}: {'; '.join(late) or 'all are here'}"
             )
 
@@ -175,14 +175,15 @@ class Group:
 
     def _leaving_health(self, waited_s: float) -> None:
         """Notice ranks that died, and those that wait for a call we shall not make."""
-        dead = self.liveness.dead() if self.liveness is not None else []
-        if dead:
-            raise PeerLost(dead[0], "died")
         if self.board is not None:
-            for rank in self.topology.local_ranks:
-                seen = self.board.seen(rank)
-                if seen.state is State.CALL and seen.sequence > self.sequence:
-                    raise PeerLost(self.rank, f"left while rank {rank} is {seen}")
+            seen = {rank: self.board.seen(rank) for rank in self.topology.local_ranks}
+            for rank, sighting in seen.items():
+                if sighting.state is State.CALL and sighting.sequence > self.sequence:
+                    raise PeerLost(self.rank, f"left while rank {rank} {sighting}")
+            dead = self.liveness.dead() if self.liveness is not None else []
+            for rank in dead:  # one that had left has simply ended before us
+                if seen[rank].state is not State.LEFT:
+                    raise PeerLost(rank, "died")
         if waited_s > self._warn_after_s:
             self._warn_after_s = waited_s + WARN_S
             say(

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,7 @@ class Kernel:
             np.true_divide(reduced, ranks, out=reduced)
 
 
+@lru_cache(maxsize=256)
 def kind_of(dtype: np.dtype[Any]) -> str:
     """Return `b i u f c` as NumPy does, `e` for narrow floats, `` for anything else."""
     if dtype.name.startswith(NARROW_FLOATS):

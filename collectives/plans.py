@@ -11,7 +11,7 @@ import numpy as np
 from collectives import selection
 from collectives.algorithms import TABLE
 from collectives.algorithms.stepwise import Task
-from collectives.buffers import deliver, flat_source, flat_work, same_memory
+from collectives.buffers import flat_source, flat_work
 from collectives.descriptor import Descriptor
 from collectives.group import Group
 from collectives.kernels import Array, Kernel, ReduceOp, kernel_for
@@ -117,24 +117,29 @@ class Planner:
 
     def move(self, plan: Plan, array: Array, target: Array) -> None:
         """Run a plan from the caller's array into the caller's target."""
-        source = flat_source(array, plan.work_dtype)
-        work = flat_work(target, plan.work_dtype)
-        if np.may_share_memory(source, work) and not same_memory(source, work):
-            source = source.copy()
+        work, direct = flat_work(target, plan.work_dtype)
+        if array is target and direct:
+            source = work
+        else:
+            source = flat_source(array, plan.work_dtype)
+            if np.may_share_memory(source, work):
+                source = source.copy()
         self.move_flat(plan, source, work)
-        deliver(work, target)
+        if not direct:
+            target[...] = work.reshape(target.shape)
 
     def move_flat(self, plan: Plan, source: Array, work: Array) -> None:
-        """Run a plan between flat arrays of its `work_dtype`."""
+        """Run a plan between flat arrays of its `work_dtype`; in place if the same."""
+        options = self.options
         plan.run(
             Task(
                 self.group,
                 plan.bounds,
                 source,
                 work,
-                kernel=plan.kernel,
-                root=plan.descriptor.root,
-                timeout_s=self.options.timeout_s,
-                segment_bytes=self.options.segment_bytes,
+                plan.kernel,
+                plan.descriptor.root,
+                options.timeout_s,
+                options.segment_bytes,
             )
         )

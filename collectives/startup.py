@@ -30,7 +30,7 @@ from collectives.topology import discover, mpi_name, single_host
 from collectives.transport.loopback import alone
 from collectives.transport.mpi import MPIMessages
 from collectives.waiting import Liveness
-from collectives.watchdog import guarded
+from collectives.watchdog import Guarded
 
 HEAP_BYTES = 1 << 16  # a rank's part of the arena; holds the boards of its groups
 
@@ -136,7 +136,7 @@ def _over_mpi(caller: Any, options: Options) -> Communicator:
     from mpi4py import MPI
 
     rank = caller.Get_rank()
-    with guarded(options.timeout_s, lambda: f"rank {rank} is stuck in start-up"):
+    with Guarded(options.timeout_s, lambda: f"rank {rank} is stuck in start-up"):
         private = caller.Dup()
         local = private.Split_type(MPI.COMM_TYPE_SHARED)
         topology = discover(private, local)

@@ -45,7 +45,7 @@ def silence(
     group: Group, descriptor: Descriptor, timeout_s: float
 ) -> CollectiveTimeoutError:
     """Return the error for a deadline that passed, and mark the group as broken."""
-    absent = [f"rank {rank} is {what}" for rank, what in group.absent().items()]
+    absent = [f"rank {rank} {what}" for rank, what in group.absent().items()]
     far = group.size - group.topology.local_size
     if far:
         absent.append(f"{far} ranks are on other hosts and cannot be seen from here")

@@ -12,8 +12,7 @@ import faulthandler
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from collectives.ending import end_job, say
 
@@ -22,37 +21,38 @@ TICK_S = 0.25
 Describe = Callable[[], str]
 
 
-class _Guard:
-    __slots__ = ("describe", "left_s")
-
-    def __init__(self, left_s: float, describe: Describe) -> None:
-        self.left_s = left_s
-        self.describe = describe
-
-
-_guards: dict[int, _Guard] = {}
-_thread: threading.Thread | None = None
-_start_lock = threading.Lock()
-
-
-@contextmanager
-def guarded(timeout_s: float, describe: Describe) -> Iterator[None]:
+class Guarded:
     """End the job with `describe()` and a dump of all stacks after `timeout_s`.
 
-    Only running time counts: a suspended process does not wake up to its own end.
+    A context manager. Only running time counts: a suspended process does not wake up to
+    its own end.
     """
-    if _thread is None:
-        _start()
-    key = threading.get_ident()
-    outer = _guards.get(key)
-    _guards[key] = _Guard(timeout_s, describe)
-    try:
-        yield
-    finally:
-        if outer is None:
-            del _guards[key]
+
+    __slots__ = ("describe", "key", "left_s", "outer")
+
+    def __init__(self, timeout_s: float, describe: Describe) -> None:
+        self.left_s = timeout_s
+        self.describe = describe
+
+    def __enter__(self) -> None:
+        """Start counting."""
+        if _thread is None:
+            _start()
+        self.key = threading.get_ident()
+        self.outer = _guards.get(self.key)
+        _guards[self.key] = self
+
+    def __exit__(self, *error: object) -> None:
+        """Stop counting."""
+        if self.outer is None:
+            del _guards[self.key]
         else:
-            _guards[key] = outer
+            _guards[self.key] = self.outer
+
+
+_guards: dict[int, Guarded] = {}
+_thread: threading.Thread | None = None
+_start_lock = threading.Lock()
 
 
 def _start() -> None:

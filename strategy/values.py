@@ -95,6 +95,11 @@ class ArrayLike(NDArrayOperatorsMixin):
         """The shape of the array."""
         return tuple(self.read_value().shape)
 
+    @property
+    def T(self) -> Any:
+        """The array with its axes reversed."""
+        return self.read_value().T
+
     def __getitem__(self, key: Any) -> Any:
         return self.read_value()[key]
 

@@ -7,13 +7,14 @@ polled; the watchdog holds the deadline.
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
 from collectives.algorithms.stepwise import Task
-from collectives.buffers import as_bytes, same_memory
+from collectives.buffers import as_bytes
 from collectives.kernels import Kernel
-from collectives.watchdog import guarded
+from collectives.watchdog import Guarded
 
 MPI_OPS = {
     "sum": "SUM",
@@ -47,7 +48,7 @@ def reduce(task: Task) -> None:
 
 def broadcast(task: Task) -> None:
     """`MPI_Bcast`."""
-    if task.group.rank == task.root and not same_memory(task.source, task.work):
+    if task.group.rank == task.root and task.source is not task.work:
         task.work[:] = task.source
     with _guard(task, "Bcast"):
         task.group.native.Bcast(as_bytes(task.work), root=task.root)
@@ -64,29 +65,38 @@ def all_gather(task: Task) -> None:
 
 
 def _reduce(task: Task, name: str, root: dict[str, int]) -> None:
+    kernel = task.kernel
+    assert kernel is not None, "a reduction needs a kernel"
+    receives = not root or task.group.rank == task.root
+    in_place = receives and task.source is task.work
+    op = _mpi_op(kernel.op, kernel.kind == "b")
+    with _guard(task, name):
+        getattr(task.group.native, name)(
+            _mpi().IN_PLACE if in_place else task.source, task.work, op, **root
+        )
+    if receives:
+        kernel.finish(task.work, task.group.size)
+
+
+@cache
+def _mpi() -> Any:
     from mpi4py import MPI
 
-    assert task.kernel is not None, "a reduction needs a kernel"
-    names = MPI_BOOL_OPS if task.kernel.kind == "b" else MPI_OPS
-    op = getattr(MPI, names[task.kernel.op])
-    receives = not root or task.group.rank == task.root
-    source: Any = (
-        MPI.IN_PLACE
-        if receives and same_memory(task.source, task.work)
-        else task.source
-    )
-    with _guard(task, name):
-        getattr(task.group.native, name)(source, task.work, op=op, **root)
-    if receives:
-        task.kernel.finish(task.work, task.group.size)
+    return MPI
 
 
-def _guard(task: Task, name: str) -> Any:
+@cache
+def _mpi_op(op: str, logical: bool) -> Any:
+    return getattr(_mpi(), (MPI_BOOL_OPS if logical else MPI_OPS)[op])
+
+
+def _guard(task: Task, name: str) -> Guarded:
+    return Guarded(task.timeout_s, lambda: _describe(task, name))
+
+
+def _describe(task: Task, name: str) -> str:
     group = task.group
-    return guarded(
-        task.timeout_s,
-        lambda: (
-            f"rank {group.rank} is stuck in MPI_{name} ({group.doing} "
-            f"#{group.sequence}) for {task.timeout_s:g} s"
-        ),
+    return (
+        f"rank {group.rank} is stuck in MPI_{name} ({group.doing} "
+        f"#{group.sequence}) for {task.timeout_s:g} s"
     )

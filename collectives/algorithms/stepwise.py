@@ -32,7 +32,7 @@ from collectives.schedules import (
 IN_FLIGHT = 2
 
 
-@dataclass
+@dataclass(slots=True)
 class Task:
     """One call, ready to be moved: flat arrays of one dtype, a block for each rank."""
 
@@ -40,7 +40,7 @@ class Task:
     bounds: Bounds
     """Where each rank's block begins and ends, in elements."""
     source: Array
-    """This rank's contribution; not written, unless it is the same array as `work`."""
+    """This rank's contribution; the very same array as `work`, or apart from it."""
     work: Array
     """Where the result is computed."""
     kernel: Kernel | None = None
@@ -76,7 +76,7 @@ class _Mover:
     def __init__(self, task: Task) -> None:
         self.task = task
         blocks = len(task.bounds) - 1
-        self._in_work = [np.may_share_memory(task.source, task.work)] * blocks
+        self._in_work = [task.source is task.work] * blocks
         self._length = max(1, task.segment_bytes // task.work.itemsize)
         self._source_bytes = as_bytes(task.source)
         self._work_bytes = as_bytes(task.work)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -49,10 +49,11 @@ MPI_OPS = {
 }
 
 
-class Size(NamedTuple):
-    """The size column and the count column of a row."""
+@dataclass(frozen=True)
+class Size:
+    """The size column, in bytes, and the count column of a row."""
 
-    bytes: int
+    nbytes: int
     count: int
 
 
@@ -103,10 +104,10 @@ class Case:
     ) -> tuple[Array, Array]:
         """Return `send` and `receive` of this rank, views of two buffers of one dtype.
 
-        Each buffer must hold `size.bytes`.
+        Each buffer must hold `size.nbytes`.
         """
         first, second = buffers
-        whole = size.bytes // first.itemsize
+        whole = size.nbytes // first.itemsize
         receive = (first if place == IN_PLACE else second)[:whole]
         if not self.by_parts:
             return first[:whole], receive

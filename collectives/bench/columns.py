@@ -53,7 +53,9 @@ def rows(facts: Facts, of_one_size: list[Row]) -> str:
 
 
 def _row(facts: Facts, row: Row, baseline: Row | None) -> str:
-    left = LEFT.format(*row.size, facts.dtype, facts.op, facts.root)
+    left = LEFT.format(
+        row.size.nbytes, row.size.count, facts.dtype, facts.op, facts.root
+    )
     times = ratio(baseline, row)
     name = row.algorithm if row.chosen is None else f"{row.algorithm} ({row.chosen})"
     right = RIGHT.format("N/A" if times is None else f"{times:.2f}", name)

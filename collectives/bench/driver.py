@@ -20,6 +20,7 @@ from collectives.bench.results import Measured, Row, total_wrong
 from collectives.bench.usage import Usage, agree
 from collectives.communicator import Communicator
 from collectives.errors import InvalidArgumentError, UnsupportedError
+from collectives.kernels import kernel_for
 
 __all__ = ["run"]
 
@@ -48,7 +49,7 @@ def run(comm: Communicator, request: Request, command: str) -> int:
     asked = request.sizes if case.sized else (0,)
     itemsize = np.dtype(request.dtype).itemsize
     sizes = [case.size(nbytes, itemsize, comm.size) for nbytes in asked]
-    largest = max(size.bytes for size in sizes)
+    largest = max(size.nbytes for size in sizes)
     algorithms = agree(comm, _algorithms(comm, request))
     agree(comm, _obstacle(comm, request, largest))
 
@@ -96,8 +97,19 @@ def _algorithms(comm: Communicator, request: Request) -> tuple[str, ...] | Usage
 
 def _obstacle(comm: Communicator, request: Request, largest: int) -> Usage | None:
     """Return why this cannot run here, before anything is allocated."""
-    if CASES[request.collective].rooted and request.root >= comm.size:
+    case = CASES[request.collective]
+    if case.rooted and request.root >= comm.size:
         return Usage(f"-r {request.root} is not a rank; there are {comm.size} ranks")
+    if case.reduces:
+        try:
+            kernel = kernel_for(request.op, np.dtype(request.dtype))
+        except UnsupportedError as error:
+            return Usage(str(error))
+        if kernel.result_dtype != request.dtype:
+            return Usage(
+                f"op {request.op} of {request.dtype} gives {kernel.result_dtype} and "
+                "cannot be done in place; wanted a float or complex dtype"
+            )
     needed = 2 * largest * comm.topology.local_size
     available = buffers.available_bytes()
     if available is not None and needed > available:
@@ -159,7 +171,7 @@ def _try_out(bench: _Bench) -> None:
         except expected as error:
             raise Usage(
                 f"algorithm {run.setup.algorithm!r} cannot {bench.case.name} "
-                f"{run.dtype} with op {run.op!r}: {error}"
+                f"{run.dtype} with op {run.op!r}: {' '.join(str(error).split())}"
             ) from error
 
 
@@ -192,7 +204,7 @@ def _chosen(bench: _Bench, size: Size, algorithm: str) -> str | None:
         return None
     request = bench.request
     choice = bench.comm.choose(
-        bench.case.name, size.bytes, np.dtype(request.dtype), request.op
+        bench.case.name, size.nbytes, np.dtype(request.dtype), request.op
     )
     return choice.algorithm
 

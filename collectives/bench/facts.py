@@ -90,9 +90,9 @@ def rounding_note(
     if not case.sized:
         return f"{case.name} moves no data: one row, whatever the sizes"
     changed = [
-        f"{nbytes} -> {size.bytes}"
+        f"{nbytes} -> {size.nbytes}"
         for nbytes, size in zip(asked, sizes, strict=True)
-        if nbytes != size.bytes
+        if nbytes != size.nbytes
     ]
     if not changed:
         return None

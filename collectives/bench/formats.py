@@ -48,7 +48,7 @@ def _figures(row: Row, place: str) -> dict[str, Any]:
 def _identity(facts: Facts, row: Row) -> dict[str, Any]:
     return {
         "collective": facts.collective,
-        "bytes": row.size.bytes,
+        "bytes": row.size.nbytes,
         "count": row.size.count,
         "dtype": facts.dtype,
         "op": facts.op,
@@ -144,7 +144,7 @@ def _osu_row(row: Row, measured: Measured) -> str:
     iterations = measured.calls * measured.seconds.shape[1]
     verdict = {None: "-", 0: "Pass"}.get(measured.wrong, "Fail")
     times = "".join(f"{figure:20.2f}" for figure in figures)
-    return f"{row.size.bytes:<10}{times}{iterations:12}{verdict:>12}"
+    return f"{row.size.nbytes:<10}{times}{iterations:12}{verdict:>12}"
 
 
 FORMATS = {

@@ -36,8 +36,9 @@ class Measured:
     @property
     def time_us(self) -> dict[str, float]:
         """Smallest, median and largest repetition, in microseconds a call."""
-        figures = {"min": np.min, "median": np.median, "max": np.max}
-        return {name: float(f(self.slowest)) * 1e6 for name, f in figures.items()}
+        us = self.slowest * 1e6
+        low, middle, high = float(us.min()), float(np.median(us)), float(us.max())
+        return {"min": low, "median": middle, "max": high}
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Row:
 
     def algbw(self, place: str) -> float:
         """Bytes over the median time, in GB/s (1e9)."""
-        return self.size.bytes / float(np.median(self.places[place].slowest)) / GB
+        return self.size.nbytes / float(np.median(self.places[place].slowest)) / GB
 
     def busbw(self, place: str) -> float:
         """Return `algbw` times the factor of the collective, in GB/s."""

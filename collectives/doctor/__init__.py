@@ -6,6 +6,7 @@ with the same status: 1 if there is an error.
 """
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -22,6 +23,8 @@ from collectives.options import Options
 from collectives.startup import world
 
 __all__ = ["main"]
+
+PATIENCE_S = 3.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -67,14 +70,18 @@ def survey() -> tuple[Job, int]:
     """Return the facts of all ranks and this process's rank.
 
     Where no world can be made, each process knows of itself only, and its rank is what
-    the launcher says, so that still one process alone reports.
+    the launcher says, so that still one process alone reports. The others give it time:
+    some launchers end the job as soon as one process has left with an error.
     """
     try:
-        # Without the RINGFOLD_* variables: if they are wrong or differ, we want to say so.
+        # Not with the RINGFOLD_* variables: to be told when they are wrong or differ.
         comm = world(Options())
     except CollectiveError as error:
         facts = process_facts(problem=str(error))
-        return Job((facts,)), facts.launch.rank or 0
+        rank = facts.launch.rank or 0
+        if rank != 0:
+            time.sleep(PATIENCE_S)
+        return Job((facts,)), rank
     processes = tuple(comm.all_gather_object(process_facts(comm.topology)))
     return Job(processes, trial=_trial(comm)), comm.rank
 

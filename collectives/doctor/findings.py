@@ -69,6 +69,11 @@ def ranges(numbers: Iterable[int]) -> str:
     )
 
 
+def on_ranks(ranks: list[int]) -> str:
+    """Write rank 3, ranks 0-2."""
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {ranges(ranks)}"
+
+
 def plural(count: int, noun: str) -> str:
     """Write 1 rank, 2 ranks."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -151,7 +151,8 @@ def leftovers(processes: list[ProcessFacts], vendor: str) -> Iterator[Finding]:
         "memory",
         f"{plural(len(files), 'file')} of {' and '.join(owners)} in /dev/shm that no "
         f"running process uses ({sum(files.values()) / MIB:,.1f} MiB)",
-        f"rm {_shortened([f'/dev/shm/{name}' for name in files], 'file')}",
+        f"rm {_shortened([f'/dev/shm/{name}' for name in files], 'file')}"
+        + (", all listed by --json" if len(files) > MOST_NAMES else ""),
     )
 
 

@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from collectives.doctor.findings import LEVELS, Finding, Job, plural, ranges
+from collectives.doctor.findings import LEVELS, Finding, Job, on_ranks, plural, ranges
 
 WIDTH = 88
 MOST_HOSTS = 16  # lines of the host map
@@ -36,8 +36,7 @@ def _header(job: Job) -> Iterator[str]:
         processes = [job.processes[rank] for rank in ranks_here]
         cores = set().union(*(process.cores.usable for process in processes))
         label = "host" if index == 0 else ""
-        named = f"{host}: {'rank' if len(ranks_here) == 1 else 'ranks'}"
-        yield f"{label:<10}{named} {ranges(ranks_here)} on cores {ranges(cores)}"
+        yield f"{label:<10}{host}: {on_ranks(ranks_here)} on cores {ranges(cores)}"
 
 
 def _body(findings: Sequence[Finding]) -> Iterator[str]:

@@ -3,14 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from collectives.doctor import advice
-from collectives.doctor.findings import (
-    Check,
-    Finding,
-    Job,
-    grouped,
-    plural,
-    ranges,
-)
+from collectives.doctor.findings import Check, Finding, Job, grouped, on_ranks, plural
 from collectives.launcher import MPI_OF
 
 
@@ -100,7 +93,7 @@ def environment(job: Job) -> Iterator[Finding]:
     """Look for variables that are wrong, or should be the same on all ranks."""
     for text, ranks in grouped(p.bad_option for p in job.processes).items():
         if text:
-            where = f" (on ranks {ranges(ranks)})" if len(job.processes) > 1 else ""
+            where = f" (on {on_ranks(ranks)})" if len(job.processes) > 1 else ""
             yield Finding("error", "variables", f"{text}{where}")
     tables = [process.environment for process in job.processes]
     differing = [
@@ -124,8 +117,7 @@ def environment(job: Job) -> Iterator[Finding]:
 def _listed(values: Iterable[str | None]) -> str:
     """Write every value with its ranks, None as unset."""
     return "; ".join(
-        f"{'unset' if value is None else value} on "
-        f"{'rank' if len(ranks) == 1 else 'ranks'} {ranges(ranks)}"
+        f"{'unset' if value is None else value} on {on_ranks(ranks)}"
         for value, ranks in grouped(values).items()
     )
 

@@ -63,6 +63,11 @@ def test_ops_of_integers(comm, op, dtype):
     assert bench(comm, f"all_reduce -b 1K -e 1K -o {op} -d {dtype}") == 0
 
 
+def table(text):
+    """Keep the rows."""
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
 def doubled(setup, send, receive):
     """Call the right thing and spoil one element on the last rank."""
     call = partial(setup.comm.all_reduce, send, setup.op, out=receive)
@@ -87,7 +92,7 @@ def test_a_wrong_element_on_one_rank_fails_the_run_on_all(
     if comm.rank == 0:
         out = capsys.readouterr().out
         assert "# Out of bounds values : 2 FAILED" in out
-        cells = [line.split() for line in out.splitlines() if " auto" in line]
+        cells = [line.split() for line in table(out) if " auto" in line]
         column = {OUT_OF_PLACE: 8, IN_PLACE: 12}[place]
         assert [line[column] for line in cells] == ["1", "1"]
 
@@ -107,9 +112,9 @@ def test_a_call_that_does_nothing_is_wrong(comm, capsys, monkeypatch, collective
     monkeypatch.setitem(cases.CASES, collective, replace(right, ours=places))
     assert bench(comm, f"{collective} -b 4K -e 4K") == 1
     if comm.rank == 0:
-        line = next(x for x in capsys.readouterr().out.splitlines() if " auto" in x)
-        assert int(line.split()[8]) > 500
-        assert int(line.split()[12]) > 500
+        (cells,) = [x.split() for x in table(capsys.readouterr().out) if " auto" in x]
+        assert int(cells[8]) > 500
+        assert int(cells[12]) > 500
 
 
 def test_without_a_check_wrong_is_unknown(comm, capsys):
@@ -149,6 +154,11 @@ def test_json_file_is_whole_and_alone(comm, tmp_path_factory, capsys):
         ("barrier --json /no/such/folder/a.json", "cannot write --json"),
         ("barrier --json /", "it is a directory"),
         ("all_reduce -d float32 -o and", "that dtype has: sum"),
+        ("reduce -d int32 -o mean", "op mean of int32 gives float64"),
+        (
+            "reduce -e 1K -o max --algorithm native",
+            "'native' cannot reduce float32 with op",
+        ),
     ],
 )
 def test_what_cannot_be_done_here_is_said_on_every_rank(comm, text, message):

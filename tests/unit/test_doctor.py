@@ -144,7 +144,7 @@ def test_wrong_options_name_their_ranks() -> None:
     wrong = change(job(3), 1, bad_option="RINGFOLD_TIMEOUT_S is 'x'")
     error = next(software.environment(wrong))
     assert error.level == "error"
-    assert error.what == "RINGFOLD_TIMEOUT_S is 'x' (on ranks 1)"
+    assert error.what == "RINGFOLD_TIMEOUT_S is 'x' (on rank 1)"
     alone = job(1, bad_option="RINGFOLD_TIMEOUT_S is 'x'")
     assert only(software.environment, alone).what == "RINGFOLD_TIMEOUT_S is 'x'"
 
