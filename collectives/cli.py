@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -63,8 +64,12 @@ def _run_command(name: str, arguments: list[str]) -> int:
     try:
         return command(arguments)
     except (LaunchError, InvalidArgumentError) as error:
-        # The job or the environment will not do; a traceback would add nothing.
-        return show(Usage(str(error)), read_launch().rank or 0)
+        # The job or the environment will not do; a traceback would add nothing. Some
+        # launchers kill a job at its first failure: rank 0 shall have spoken by then.
+        rank = read_launch().rank or 0
+        if rank != 0:
+            time.sleep(1.0)
+        return show(Usage(str(error)), rank)
 
 
 def run_script(path: str, arguments: Sequence[str]) -> None:

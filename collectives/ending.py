@@ -6,10 +6,12 @@ import os
 import signal
 import sys
 import threading
+import time
 from contextlib import suppress
 from typing import NoReturn
 
 ABORT_S = 3
+DRAIN_S = 0.2  # launchers drop what they have not read when a job is aborted
 CLOSED = (OSError, ValueError, AttributeError)  # what a closed stream raises
 
 
@@ -29,6 +31,7 @@ def end_job(status: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with suppress(*CLOSED):
             stream.flush()
+    time.sleep(DRAIN_S)
     status = status if 0 < status < 256 else 1
     _arm_alarm()
     module = sys.modules.get("mpi4py.MPI")

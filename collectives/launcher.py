@@ -17,7 +17,6 @@ from pathlib import Path
 __all__ = [
     "MPI_OF",
     "LaunchFacts",
-    "advice_oversubscribe",
     "disagreement",
     "read_launch",
     "refusal",
@@ -202,15 +201,6 @@ def refusal(facts: LaunchFacts, library: str, details: str) -> str | None:
         f"this environment ({library}) does not speak its protocol, PMIx, and would "
         f"abort: {_cause(row, library)}"
     )
-
-
-def advice_oversubscribe(vendor: str) -> str:
-    """Say how this MPI starts more ranks than there are cores."""
-    return {
-        "Open MPI": "add --oversubscribe to mpirun",
-        "MPICH": "no flag is needed for more ranks than cores",
-        "Intel MPI": "no flag is needed for more ranks than cores",
-    }.get(vendor, "see the manual of this MPI's mpirun")
 
 
 def _row_of(facts: LaunchFacts) -> _Launcher:

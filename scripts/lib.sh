@@ -10,9 +10,12 @@ die() {
 
 # Print a command as one could type it, then run it.
 show() {
-    printf '+'
-    printf ' %q' "$@"
-    printf '\n'
+    local word line=+
+    for word in "$@"; do
+        [[ $word =~ ^[A-Za-z0-9_./=:,@%+-]+$ ]] || word=$(printf %q "$word")
+        line+=" $word"
+    done
+    echo "$line"
     "$@"
 }
 

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from collectives.bench.cases import BASELINE, IN_PLACE, OUT_OF_PLACE
-from collectives.bench.results import Facts, Row, average_busbw, ratio, total_wrong
+from collectives.bench.results import (
+    DISTURBED,
+    Facts,
+    Row,
+    average_busbw,
+    disturbed,
+    ratio,
+    total_wrong,
+)
 
 __all__ = ["footer", "header", "rows"]
 
@@ -87,4 +95,10 @@ def footer(facts: Facts, everything: list[Row]) -> str:
     if len(algorithms) > 1:
         means = (f"{name} {average_busbw(everything, name):g}" for name in algorithms)
         lines.append(f"# of each algorithm    : {', '.join(means)}")
+    count = disturbed(everything)
+    if count:
+        lines.append(
+            f"# Note: in {count} of {len(everything)} rows the median is above "
+            f"{DISTURBED:g} times the minimum: something else used the cores"
+        )
     return "\n".join([*lines, "#"])

@@ -178,8 +178,9 @@ def _try_out(bench: _Bench) -> None:
 def _measure_size(bench: _Bench, size: Size) -> list[Row]:
     comm, request = bench.comm, bench.request
     runs = _runs(bench, size)
-    round_s = measure.probe(comm, runs, request.warmup)
-    batches = measure.plan(round_s, request.iterations, request.repetitions)
+    batches = measure.plan(
+        comm, runs, request.warmup, request.iterations, request.repetitions
+    )
     seconds = measure.alternate(comm, runs, batches)
     wrong = [measure.check(comm, run) if request.check else None for run in runs]
     results = [

@@ -24,11 +24,11 @@ from collectives.bench import patterns
 from collectives.bench.cases import Case, Setup
 from collectives.communicator import Communicator
 
-__all__ = ["Batches", "Run", "alternate", "check", "plan", "probe"]
+__all__ = ["Batches", "Run", "alternate", "check", "plan"]
 
 # A size takes about this long, all algorithms and places together: then six sizes and
 # three algorithms take some ten seconds, and 64 MiB still gets its repetitions.
-BUDGET_S = 2.0
+BUDGET_S = 1.5
 CALLS = (2, 20)
 REPETITIONS = (5, 100)
 
@@ -60,17 +60,14 @@ class Run:
         return self.setup.op if self.case.reduces else "none"
 
 
-def plan(round_s: float, calls: int | None, repetitions: int | None) -> Batches:
-    """Return the batches that fit the budget; numbers that are given stand.
+def plan_calls(round_s: float) -> int:
+    """Return the calls in a batch; `round_s` is the time of one call of every run."""
+    return _between(CALLS, BUDGET_S / REPETITIONS[0] / max(round_s, 1e-9))
 
-    `round_s` is the time of one call of every algorithm and place.
-    """
-    rounds = BUDGET_S / max(round_s, 1e-9)
-    if calls is None:
-        calls = _between(CALLS, rounds / REPETITIONS[0])
-    if repetitions is None:
-        repetitions = _between(REPETITIONS, rounds / calls)
-    return Batches(calls, repetitions)
+
+def plan_repetitions(batch_s: float) -> int:
+    """Return the repetitions; `batch_s` is the time of one batch of every run."""
+    return _between(REPETITIONS, BUDGET_S / max(batch_s, 1e-9))
 
 
 def _between(bounds: tuple[int, int], value: float) -> int:
@@ -78,15 +75,31 @@ def _between(bounds: tuple[int, int], value: float) -> int:
     return int(min(max(value, low), high))
 
 
-def probe(comm: Communicator, runs: Sequence[Run], warmup: int) -> float:
-    """Call every run `warmup` times; return the seconds that one more round takes.
+def plan(
+    comm: Communicator,
+    runs: Sequence[Run],
+    warmup: int,
+    calls: int | None = None,
+    repetitions: int | None = None,
+) -> Batches:
+    """Warm up and return the batches that fit the budget; numbers given stand.
 
-    Collective; the same figure on every rank.
+    Collective, with the same result on every rank. What is not given is found by
+    trial: one call of each run, then one batch. A single call tells little where there
+    are more ranks than cores.
     """
-    total = 0.0
     for run in runs:
         batch(comm, run, warmup)
-        total += batch(comm, run, 1)
+    if calls is None:
+        calls = plan_calls(_round(comm, runs, 1))
+    if repetitions is None:
+        repetitions = plan_repetitions(_round(comm, runs, calls))
+    return Batches(calls, repetitions)
+
+
+def _round(comm: Communicator, runs: Sequence[Run], calls: int) -> float:
+    """Return the seconds that one batch of each run takes, on the slowest rank."""
+    total = sum(batch(comm, run, calls) for run in runs)
     slowest: float = max(comm.all_gather_object(total))
     return slowest
 

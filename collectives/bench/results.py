@@ -13,6 +13,7 @@ from collectives.bench.cases import IN_PLACE, OUT_OF_PLACE, Case, Size
 __all__ = ["Facts", "Measured", "Row", "average_busbw", "ratio", "total_wrong"]
 
 GB = 1e9
+DISTURBED = 1.5
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,20 @@ def average_busbw(rows: list[Row], algorithm: str | None = None) -> float:
         if algorithm in (None, row.algorithm)
     ]
     return sum(values) / len(values)
+
+
+def disturbed(rows: list[Row]) -> int:
+    """Return how many rows have a median far above the minimum, in any place.
+
+    Then something else ran on the cores, and the figures say little.
+    """
+    return sum(
+        any(
+            m.time_us["median"] > DISTURBED * m.time_us["min"]
+            for m in row.places.values()
+        )
+        for row in rows
+    )
 
 
 def ratio(baseline: Row | None, row: Row) -> float | None:

@@ -156,9 +156,9 @@ def progress_bar(steps, shown):
 def arguments():
     """Return the options from the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--global-batch", type=int, default=128, help="of all ranks")
-    parser.add_argument("--learning-rate", type=float, default=0.1)
+    parser.add_argument("--learning-rate", type=float, default=0.5)
     parser.add_argument("--losses", type=Path, help="write each epoch's loss as JSON")
     return parser.parse_args()
 

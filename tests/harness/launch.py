@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 BIN = Path(sys.prefix) / "bin"
+SHM = Path("/dev/shm")
 
 # Variables with these prefixes make a program believe that it is a rank.
 RANK_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL")
@@ -101,6 +102,7 @@ def run_mpi(
     Returns the launcher's exit status and texts, whatever they are. A job that has not
     ended after `timeout` seconds is killed, and is an AssertionError with its output.
     """
+    before = set(SHM.glob("*"))
     with tempfile.TemporaryDirectory(prefix="ringfold-test-") as folder:
         path = Path(folder) / "script.py"
         path.write_text(script, encoding="utf-8")
@@ -124,6 +126,7 @@ def run_mpi(
                 ended = False
             finally:
                 _kill_group(process)
+                _sweep(before)
             texts = [_text(out), _text(err)]
     if not ended:
         raise AssertionError(
@@ -142,6 +145,16 @@ def _kill_group(process: "subprocess.Popen[bytes]") -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def _sweep(before: set[Path]) -> None:
+    """Remove what a killed job left in shared memory, which is small in a container."""
+    # Imported here: the command line of this file needs only the standard library.
+    from collectives.doctor.memory import leftovers
+
+    for name in leftovers(SHM, older_than_s=0):
+        if SHM / name not in before:
+            (SHM / name).unlink(missing_ok=True)
 
 
 def _text(file) -> str:

@@ -5,8 +5,9 @@ from functools import partial
 import pytest
 
 from collectives.bench import cases, driver
-from collectives.bench.arguments import algorithms_of, parse
+from collectives.bench.arguments import parse
 from collectives.bench.cases import BASELINE, CASES, IN_PLACE, OUT_OF_PLACE
+from collectives.bench.flags import algorithms_of
 from collectives.bench.usage import Usage, agree
 
 QUICK = ["-n", "2", "-w", "1", "--repetitions", "2"]

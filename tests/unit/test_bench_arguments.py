@@ -1,7 +1,8 @@
 import pytest
 
 import collectives
-from collectives.bench.arguments import parse, parse_size, sizes_between
+from collectives.bench.arguments import parse, sizes_between
+from collectives.bench.flags import parse_size
 from collectives.bench.usage import Usage
 
 
@@ -33,6 +34,10 @@ def test_sizes_grow_by_a_factor_and_stop_at_the_maximum_as_in_nccl_tests():
 
 def test_sizes_grow_by_a_step():
     assert sizes_between(0, 10, 4, 5) == [0, 5, 10]
+
+
+def test_zero_bytes_alone():
+    assert parse(["broadcast", "-b", "0", "-e", "0"]).sizes == (0,)
 
 
 def test_the_defaults():

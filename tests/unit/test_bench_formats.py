@@ -7,7 +7,13 @@ import pytest
 from collectives.bench.cases import CASES, IN_PLACE, OUT_OF_PLACE, Size
 from collectives.bench.facts import cores, rounding_note
 from collectives.bench.formats import FORMATS, as_json
-from collectives.bench.measure import BUDGET_S, CALLS, REPETITIONS, plan
+from collectives.bench.measure import (
+    BUDGET_S,
+    CALLS,
+    REPETITIONS,
+    plan_calls,
+    plan_repetitions,
+)
 from collectives.bench.results import Facts, Measured, Row, ratio
 
 FACTS = Facts(
@@ -108,6 +114,14 @@ def test_wrong_elements_fail_the_run():
     }
 
 
+def test_a_busy_machine_is_noted():
+    busy = row("ring", 10, 30, 30)
+    assert "in 1 of 2 rows the median is above 1.5 times" in FORMATS["nccl"].end(
+        FACTS, [ROWS[0], busy]
+    )
+    assert "Note" not in FORMATS["nccl"].end(FACTS, [row("ring", 10, 11, 90)])
+
+
 def test_columns_line_up():
     form = FORMATS["nccl"]
     size, places = Size(1 << 33, 1 << 31), {IN_PLACE: measured(5e6)}
@@ -181,17 +195,11 @@ def test_osu_times_are_over_ranks():
 
 
 def test_batches_fit_the_budget_between_their_bounds():
-    assert plan(10e-6, None, None) == (CALLS[1], REPETITIONS[1])
-    assert plan(60.0, None, None) == (CALLS[0], REPETITIONS[0])
-    calls, repetitions = plan(0.02, None, None)
-    assert CALLS[0] <= calls <= CALLS[1]
-    assert calls * repetitions * 0.02 == pytest.approx(BUDGET_S, rel=0.3)
-    assert plan(0.0, None, None) == (CALLS[1], REPETITIONS[1])
-
-
-def test_given_batches_stand():
-    assert plan(60.0, 7, 3) == (7, 3)
-    assert plan(60.0, None, 1) == (CALLS[0], 1)
+    assert [plan_calls(s) for s in (0.0, 10e-6, 60.0)] == [CALLS[1], CALLS[1], CALLS[0]]
+    assert plan_calls(BUDGET_S / REPETITIONS[0] / 7.5) == 7
+    assert plan_repetitions(0.0) == REPETITIONS[1]
+    assert plan_repetitions(BUDGET_S / 10.5) == 10
+    assert plan_repetitions(60.0) == REPETITIONS[0]
 
 
 def test_rounding_is_said():

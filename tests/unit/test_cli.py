@@ -79,6 +79,29 @@ def test_a_scripts_failure_is_the_exit_status(tmp_path, text, status, message):
     assert message in done.stderr
 
 
+WITHOUT_MPI = """
+import sys
+sys.modules["mpi4py"] = None
+from collectives.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["-b", "64", "-e", "64"], 0, "N/A  auto (ring)"),
+        (["--algorithm", "mpi,ring"], 2, "algorithm 'mpi' needs mpi4py"),
+    ],
+)
+def test_bench_where_there_is_no_mpi(tmp_path, arguments, status, message):
+    script = tmp_path / "script.py"
+    script.write_text(WITHOUT_MPI)
+    done = ringfold(script, "bench", "all_gather", *arguments)
+    assert done.returncode == status
+    assert message in done.stdout + done.stderr
+
+
 def test_a_wrong_variable_is_one_line(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "collectives", "bench", "barrier"],

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from collectives import launcher
 from collectives.launcher import disagreement, read_launch, refusal
 
 OPEN_MPI = {
@@ -164,9 +163,3 @@ def test_mpich_would_abort_under_pmix() -> None:
 )
 def test_others_may_start(environ: dict[str, str], library: str, details: str) -> None:
     assert refusal(read_launch(environ), library, details) is None
-
-
-def test_oversubscription_is_known_for_each_mpi() -> None:
-    assert "--oversubscribe" in launcher.advice_oversubscribe("Open MPI")
-    assert "no flag" in launcher.advice_oversubscribe("MPICH")
-    assert "manual" in launcher.advice_oversubscribe("Some MPI")

@@ -1,0 +1,109 @@
+import numpy as np
+import pytest
+
+from strategy import Dataset, InputContext, PerReplica
+
+TWO, THREE = pytest.mark.ranks(2), pytest.mark.ranks(3)
+
+
+def steps(distributed):
+    result = []
+    for step in distributed:
+        assert isinstance(step, PerReplica)
+        (array,) = step.values
+        result.append(array.tolist())
+    return result
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch", "expected"),
+    [
+        pytest.param(8, 4, ([[0, 1], [4, 5]], [[2, 3], [6, 7]]), marks=TWO),
+        pytest.param(9, 4, ([[0, 1], [4, 5], [8]], [[2, 3], [6, 7], []]), marks=TWO),
+        pytest.param(5, 4, ([[0, 1], [4]], [[2, 3], []]), marks=TWO),
+        pytest.param(9, 5, ([[0, 1, 2], [5, 6]], [[3, 4], [7, 8]]), marks=TWO),
+        pytest.param(3, 1, ([[0], [1], [2]], [[], [], []]), marks=TWO),
+        pytest.param(
+            11,
+            7,
+            ([[0, 1, 2], [7, 8]], [[3, 4, 5], [9, 10]], [[6], []]),
+            marks=THREE,
+        ),
+        pytest.param(8, 6, ([[0, 1], [6]], [[2, 3], [7]], [[4, 5], []]), marks=THREE),
+    ],
+)
+def test_worked_shares(strategy, rank, rows, batch, expected):
+    dataset = Dataset.from_tensor_slices(np.arange(rows)).batch(batch)
+    shared = strategy.experimental_distribute_dataset(dataset)
+    assert steps(shared) == expected[rank]
+    assert steps(shared) == expected[rank]
+    assert len(shared) == len(expected[rank])
+
+
+@pytest.mark.ranks(2, 3, 4, 5)
+def test_together_the_shares_are_the_shuffled_batches(strategy, comm):
+    dataset = Dataset.from_tensor_slices(np.arange(50)).shuffle(seed=7).batch(16)
+    shared = strategy.experimental_distribute_dataset(dataset)
+    if comm.rank == 0:
+        list(dataset)  # looking into it on one rank must not move the others' order
+    whole = Dataset.from_tensor_slices(np.arange(50)).shuffle(seed=7).batch(16)
+    for _ in range(2):
+        joined = [
+            [row for part in parts for row in part]
+            for parts in zip(*comm.all_gather_object(steps(shared)), strict=True)
+        ]
+        assert joined == [batch.tolist() for batch in whole]
+
+
+@pytest.mark.ranks(2, 3)
+def test_empty_steps_keep_structure_dtype_and_row_shape(strategy, comm):
+    arrays = {"x": np.zeros((1, 2, 3), np.float32), "y": np.zeros(1, np.int64)}
+    dataset = Dataset.from_tensor_slices(arrays).batch(4)
+    (step,) = strategy.experimental_distribute_dataset(dataset)
+    x, y = step["x"].values[0], step["y"].values[0]
+    rows = 1 if comm.rank == 0 else 0
+    assert (x.shape, x.dtype) == ((rows, 2, 3), np.float32)
+    assert (y.shape, y.dtype) == ((rows,), np.int64)
+    assert strategy.run(lambda step: step["x"].shape, args=(step,)) == x.shape
+
+
+@pytest.mark.ranks(2)
+def test_from_function_goes_on_until_all_are_done(strategy, rank):
+    contexts = []
+
+    def make(context):
+        contexts.append(context)
+        rows = np.arange(2 + context.input_pipeline_id)
+        return Dataset.from_tensor_slices(rows).batch(1)
+
+    shared = strategy.distribute_datasets_from_function(make)
+    assert contexts == [InputContext(2, rank, 2)]
+    assert steps(shared) == ([[0], [1], []], [[0], [1], [2]])[rank]
+    with pytest.raises(TypeError, match="not known"):
+        len(shared)
+
+
+@pytest.mark.ranks(2, 3)
+def test_a_rank_that_never_had_a_batch_learns_what_one_is(strategy, comm):
+    last = comm.size - 1
+
+    def make(context):
+        mine = context.input_pipeline_id == last
+        return [(np.ones((2, 3), np.float32), np.int8(5))] if mine else []
+
+    (step,) = strategy.distribute_datasets_from_function(make)
+    array, number = (value.values[0] for value in step)
+    assert (array.shape, array.dtype) == ((2 * (comm.rank == last), 3), np.float32)
+    assert (number, number.dtype) == (5 * (comm.rank == last), np.int8)
+
+
+@pytest.mark.ranks(2, 3)
+def test_no_batches_at_all(strategy):
+    assert steps(strategy.experimental_distribute_dataset([])) == []
+
+
+@pytest.mark.ranks(2, 3)
+def test_rows_that_are_not_batches_are_refused(strategy):
+    rows = Dataset.from_tensor_slices(np.arange(3))
+    with pytest.raises(ValueError, match=r"call batch\(\)"):
+        steps(strategy.experimental_distribute_dataset(rows))
