@@ -30,7 +30,7 @@ class Options:
     check: str = "on"
     """`off` drops the comparison of calls across hosts (one host compares always)."""
 
-    segment_bytes: int = 1 << 20
+    segment_bytes: int = 1 << 19
     """Bytes moved at a time; smaller overlaps better, larger costs fewer messages."""
 
     abort: bool = True

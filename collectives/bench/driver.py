@@ -203,10 +203,8 @@ def _chosen(bench: _Bench, size: Size, algorithm: str) -> str | None:
     """Return what `auto` stands for at this size; None for any other algorithm."""
     if algorithm != "auto" or not bench.case.sized:
         return None
-    request = bench.request
-    choice = bench.comm.choose(
-        bench.case.name, size.nbytes, np.dtype(request.dtype), request.op
-    )
+    op = bench.request.op if bench.case.reduces else "sum"
+    choice = bench.comm.choose(bench.case.name, size.nbytes, bench.request.dtype, op)
     return choice.algorithm
 
 

@@ -140,7 +140,8 @@ def progress_bar(steps, shown):
     """Return a bar that moves once a step.
 
     It goes to standard output, where the lines go too: mpirun forwards the two streams
-    each at its own time, and a bar on the other one would cut lines in two.
+    each at its own time, and a bar on the other one would cut lines in two. The size is
+    given because what mpirun puts in the terminal's place has none.
     """
     return tqdm(
         total=steps,
@@ -148,6 +149,7 @@ def progress_bar(steps, shown):
         unit="step",
         file=sys.stdout,
         ncols=76,
+        nrows=20,
         mininterval=0.5,
         disable=not shown,
     )

@@ -47,9 +47,10 @@ def test_help_is_printed_once():
 
 
 SCRIPT = """
-import subprocess, sys, time
+import os, sys
 from collectives.cli import main
-open("victim.py", "w").write('''
+victim = f"victim{os.getpid()}.py"
+open(victim, "w").write('''
 import sys, time
 import collectives
 comm = collectives.world()
@@ -58,7 +59,7 @@ if comm.rank == 1:
 comm.barrier()
 time.sleep(60)
 ''')
-sys.exit(main(["victim.py"]))
+sys.exit(main([victim]))
 """
 
 

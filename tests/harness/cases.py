@@ -1,0 +1,261 @@
+"""Calls of every kind: collective x algorithm x dtype x op x layout x shape x place.
+
+`cases` says which there are, `run` makes one of them on any communicator and tells what
+was wrong with it. A new collective is a row in `COLLECTIVES`.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import product
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+from harness.arrays import (
+    KIND_OF,
+    LAYOUTS,
+    OPS_OF,
+    ORDER,
+    PLACES,
+    dtype_of,
+    equal,
+    garbage,
+    values,
+)
+from harness.oracle import reduced, result_dtype
+
+import collectives
+from collectives import Communicator, UnsupportedError
+
+Array = Any
+
+SHAPES: dict[str, Callable[[int], tuple[int, ...]]] = {
+    "0-d": lambda size: (),
+    "empty": lambda size: (0,),
+    "empty, 3-d": lambda size: (2, 0, 3),
+    "one": lambda size: (1,),
+    "fewer than ranks": lambda size: (size - 1, 1),
+    "one segment": lambda size: (5, 8),
+    "many segments": lambda size: (4, 9, 50),
+}
+SEGMENT = 40
+"""Elements in a segment, with the communicator that `segmented` returns."""
+
+NEW, IN_PLACE = "new", "in place"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call."""
+
+    collective: str
+    algorithm: str
+    dtype: str
+    op: str
+    layout: str
+    shape: str
+    place: str
+    turn: int = 0
+    """Picks root, axis or lengths where the collective has such."""
+
+    def __str__(self) -> str:
+        """Return all of it in one line."""
+        return " / ".join(map(str, vars(self).values()))
+
+
+class Made(NamedTuple):
+    """A case on one rank."""
+
+    x: Array
+    call: Callable[..., Any]
+    """`call(x, out=…)`."""
+    expected: Array | None
+
+
+class Collective(NamedTuple):
+    """How cases of one collective are made."""
+
+    make: Callable[[Communicator, Case], Made]
+    reduces: bool
+    turns: Callable[[int], int]
+    """How many different turns there are, for so many ranks."""
+    in_place: bool = True
+
+
+def _all_reduce(comm: Communicator, case: Case) -> Made:
+    parts = _contributions(comm, case)
+
+    def call(x: Array, out: Array | None) -> Array:
+        return comm.all_reduce(x, case.op, out=out, algorithm=case.algorithm)
+
+    return Made(parts[comm.rank], call, reduced(case.dtype, case.op, parts))
+
+
+def _reduce(comm: Communicator, case: Case) -> Made:
+    parts, root = _contributions(comm, case), case.turn % comm.size
+    expected = reduced(case.dtype, case.op, parts) if comm.rank == root else None
+
+    def call(x: Array, out: Array | None) -> Array:
+        return comm.reduce(x, case.op, root, out=out, algorithm=case.algorithm)
+
+    return Made(parts[comm.rank], call, expected)
+
+
+def _broadcast(comm: Communicator, case: Case) -> Made:
+    parts, root = _contributions(comm, case), case.turn % comm.size
+    expected = parts[root]
+
+    def call(x: Array, out: Array | None) -> Array:
+        return comm.broadcast(x, root, out=out, algorithm=case.algorithm)
+
+    x = expected if comm.rank == root else garbage(expected)
+    return Made(x, call, expected)
+
+
+def _all_gather(comm: Communicator, case: Case) -> Made:
+    """Gather along each axis by turns, with equal lengths and others."""
+    shape = SHAPES[case.shape](comm.size)
+    axis = case.turn // 2 % max(len(shape), 1)
+    if case.turn % 2 and shape:
+        shapes = [
+            (*shape[:axis], shape[axis] * (rank % 3), *shape[axis + 1 :])
+            for rank in range(comm.size)
+        ]
+    else:
+        shapes = [shape] * comm.size
+    parts = [values(case.dtype, "sum", rank, one) for rank, one in enumerate(shapes)]
+
+    def call(x: Array, out: Array | None) -> Array:
+        return comm.all_gather(x, axis, out=out, algorithm=case.algorithm)
+
+    whole = [np.atleast_1d(part) for part in parts]
+    return Made(parts[comm.rank], call, np.concatenate(whole, axis))
+
+
+COLLECTIVES: dict[str, Collective] = {
+    "all_reduce": Collective(_all_reduce, reduces=True, turns=lambda size: 1),
+    "reduce": Collective(_reduce, reduces=True, turns=lambda size: size),
+    "broadcast": Collective(_broadcast, reduces=False, turns=lambda size: size),
+    "all_gather": Collective(
+        _all_gather, reduces=False, turns=lambda size: 6, in_place=False
+    ),
+}
+
+CELLS = [
+    (collective, algorithm, dtype)
+    for collective in COLLECTIVES
+    for algorithm in collectives.ALGORITHMS[collective]
+    for dtype in KIND_OF
+]
+"""The advertised table; each has cases of every op that its dtype knows."""
+
+
+def segmented(comm: Communicator, dtype: str) -> Communicator:
+    """Return a communicator under which "many segments" are many."""
+    return comm.with_options(segment_bytes=max(64, SEGMENT * dtype_of(dtype).itemsize))
+
+
+def ops_of(collective: str, dtype: str) -> tuple[str, ...]:
+    """Return the ops of a collective; one without a name where nothing is reduced."""
+    return OPS_OF[KIND_OF[dtype]] if COLLECTIVES[collective].reduces else ("",)
+
+
+def refused(case: Case) -> bool:
+    """Tell whether this must be an UnsupportedError: MPIs lose NaN in min and max."""
+    floats = KIND_OF[case.dtype] in ("narrow", "float")
+    return case.algorithm == "native" and case.op in ORDER and floats
+
+
+def cases(
+    collective: str, algorithm: str, dtype: str, *, full: bool, size: int
+) -> Iterator[Case]:
+    """Yield the cases of one cell: all, or one for each op and layout.
+
+    The few are drawn by lot, always the same lot; all cells together have every shape
+    and place.
+    """
+    cell = (collective, algorithm, dtype)
+    lot = Random(str(cell))
+    turns = range(COLLECTIVES[collective].turns(size))
+    for op, layout in product(ops_of(collective, dtype), LAYOUTS):
+        combinations = [
+            Case(*cell, op, layout, shape, place, turn)
+            for shape, place, turn in product(SHAPES, (NEW, IN_PLACE, *PLACES), turns)
+            if _possible(cell, op, layout, shape, place)
+        ]
+        yield from combinations if full else [lot.choice(combinations)]
+
+
+def _possible(
+    cell: tuple[str, str, str], op: str, layout: str, shape: str, place: str
+) -> bool:
+    collective, _, dtype = cell
+    if layout == "Fortran" and len(SHAPES[shape](2)) < 2:
+        return False  # such an array is in C order as well
+    if place != IN_PLACE:
+        return True
+    same_dtype = not op or result_dtype(dtype, op) == dtype_of(dtype)
+    writable = layout not in ("read-only", "byte-swapped")
+    return COLLECTIVES[collective].in_place and same_dtype and writable
+
+
+def _contributions(comm: Communicator, case: Case) -> list[Array]:
+    shape = SHAPES[case.shape](comm.size)
+    op = case.op or "sum"
+    return [values(case.dtype, op, rank, shape) for rank in range(comm.size)]
+
+
+def run(comm: Communicator, case: Case) -> tuple[str, bytes]:
+    """Make the call; return what was wrong (or nothing) and a digest of the result."""
+    made = COLLECTIVES[case.collective].make(comm, case)
+    x = LAYOUTS[case.layout](made.x)
+    expected = made.expected
+    place: Any = nullcontext()
+    if case.place == IN_PLACE and expected is not None:
+        place = nullcontext(x)
+    elif case.place in PLACES and expected is not None:
+        place = PLACES[case.place](expected.shape, expected.dtype)
+    complaints, digest = [], b""
+    try:
+        with place as out:
+            try:
+                result = made.call(x, out)
+            except UnsupportedError:
+                if refused(case):
+                    return "", digest
+                raise
+            if refused(case):
+                complaints.append("was not refused")
+            if expected is None:
+                if result is not None:
+                    complaints.append(f"wanted None, got {type(result).__name__}")
+            else:
+                complaints += _wrong(result, expected, out)
+                digest = blake2b(np.ascontiguousarray(result).tobytes()).digest()
+            if out is not x and not equal(x, made.x):
+                complaints.append("the input was changed")
+    except AssertionError as error:
+        complaints.append(str(error))
+    return "; ".join(complaints), digest
+
+
+def _wrong(result: Any, expected: Array, out: Array | None) -> list[str]:
+    if type(result) is not np.ndarray:
+        return [f"the result is a {type(result).__name__}"]
+    if out is not None and result is not out:
+        return ["out was given, and something else returned"]
+    if (result.dtype, result.shape) != (expected.dtype, expected.shape):
+        return [
+            f"got {result.dtype} {result.shape}, "
+            f"wanted {expected.dtype} {expected.shape}"
+        ]
+    if not equal(result, expected):
+        wrong = np.flatnonzero(~np.atleast_1d(result == expected))
+        first = int(wrong[0])
+        return [
+            f"{len(wrong)} of {result.size} wrong, the first is number {first}: got "
+            f"{result.reshape(-1)[first]}, wanted {expected.reshape(-1)[first]}"
+        ]
+    return []
