@@ -1,15 +1,15 @@
 """The table of algorithms: which there are for each collective, and what they promise.
 
-To add one: write its schedule (schedules.py) or its function, and add a row here.
+To add one: write its schedule (schedules/) or its function, and add a row here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from collectives import schedules
-from collectives.algorithms import native
+from collectives.algorithms import native, ordered, scanning
 from collectives.algorithms.stepwise import Task, run_schedule
 from collectives.schedules import Schedule
 
@@ -22,50 +22,154 @@ class Algorithm:
     summary: str
     needs_mpi: bool = False
     """Whether it calls the MPI's own collective, with that one's limits."""
+    in_order: bool = False
+    """Whether every element is combined strictly in the order of ranks."""
+    whole: bool = False
+    """Whether ranks other than the root need room for the whole array."""
 
 
-def _stepwise(make: Callable[[int, int], Schedule]) -> Callable[[Task], None]:
+Needed = Callable[[Task], Iterable[int]]
+
+
+def everything(task: Task) -> Iterable[int]:
+    """Need all blocks in the end."""
+    return range(task.group.size)
+
+
+def everything_at_root(task: Task) -> Iterable[int]:
+    """Need all blocks on the root, and nothing elsewhere."""
+    return range(task.group.size) if task.group.rank == task.root else ()
+
+
+def own_block(task: Task) -> Iterable[int]:
+    """Need this rank's block."""
+    return (task.group.rank,)
+
+
+def no_more(task: Task) -> Iterable[int]:
+    """Need what the schedule writes, and nothing else."""
+    return ()
+
+
+def _stepwise(
+    make: Callable[[int, int], Schedule], needed: Needed
+) -> Callable[[Task], None]:
     """Run a schedule that treats all ranks alike."""
 
     def run(task: Task) -> None:
-        run_schedule(task, make(task.group.rank, task.group.size))
+        run_schedule(task, make(task.group.rank, task.group.size), needed(task))
 
     return run
 
 
-def _rooted(make: Callable[[int, int, int], Schedule]) -> Callable[[Task], None]:
+def _rooted(
+    make: Callable[[int, int, int], Schedule], needed: Needed
+) -> Callable[[Task], None]:
     """Run a schedule that has a root."""
 
     def run(task: Task) -> None:
-        run_schedule(task, make(task.group.rank, task.group.size, task.root))
+        steps = make(task.group.rank, task.group.size, task.root)
+        run_schedule(task, steps, needed(task))
 
     return run
+
+
+NATIVE = "native"
+
+
+def _native(run: Callable[[Task], None]) -> Algorithm:
+    return Algorithm(run, "the MPI's own", needs_mpi=True)
 
 
 TABLE: dict[str, dict[str, Algorithm]] = {
     "all_reduce": {
-        "native": Algorithm(native.all_reduce, "the MPI's own", needs_mpi=True),
+        NATIVE: _native(native.all_reduce),
         "recursive_doubling": Algorithm(
-            _stepwise(schedules.recursive_doubling), "fewest steps: small arrays"
+            _stepwise(schedules.recursive_doubling, everything), "fewest steps: small arrays"
+        ),
+        "halving_doubling": Algorithm(
+            _stepwise(schedules.halving_doubling, everything), "few steps and bytes, 2^k ranks"
+        ),
+        "circulant": Algorithm(
+            _stepwise(schedules.circulant_all_reduce, everything), "few steps and bytes, any ranks"
         ),
         "ring": Algorithm(
-            _stepwise(schedules.ring_all_reduce), "fewest bytes: large arrays"
+            _stepwise(schedules.ring_all_reduce, everything), "fewest bytes, neighbours only"
+        ),
+        "chain": Algorithm(
+            _stepwise(schedules.chain_all_reduce, everything), "in rank order", in_order=True
+        ),
+        "pairwise": Algorithm(
+            ordered.all_reduce, "in rank order, fewest bytes", in_order=True
         ),
     },
     "reduce": {
-        "native": Algorithm(native.reduce, "the MPI's own", needs_mpi=True),
-        "tree": Algorithm(_rooted(schedules.tree_reduce), "fewest steps: small arrays"),
+        NATIVE: _native(native.reduce),
+        "tree": Algorithm(
+            _rooted(schedules.tree_reduce, everything_at_root), "fewest steps: small arrays"
+        ),
         "ring": Algorithm(
-            _rooted(schedules.ring_reduce), "shares the adding: large arrays"
+            _rooted(schedules.ring_reduce, everything_at_root), "shares the adding: large arrays"
+        ),
+        "chain": Algorithm(
+            _rooted(schedules.chain_reduce, everything_at_root), "in rank order", in_order=True
         ),
     },
+    "reduce_scatter": {
+        NATIVE: _native(native.reduce_scatter),
+        "circulant": Algorithm(
+            _stepwise(schedules.circulant_reduce_scatter, own_block), "fewest steps and bytes"
+        ),
+        "ring": Algorithm(
+            _stepwise(schedules.ring_reduce_scatter, own_block), "fewest bytes, neighbours only"
+        ),
+        "pairwise": Algorithm(
+            ordered.reduce_scatter, "in rank order", in_order=True
+        ),
+    },
+    "scan": {
+        NATIVE: _native(native.scan),
+        "chain": Algorithm(scanning.inclusive, "in rank order", in_order=True),
+    },
+    "exclusive_scan": {
+        NATIVE: _native(native.exclusive_scan),
+        "chain": Algorithm(scanning.exclusive, "in rank order", in_order=True),
+    },
     "broadcast": {
-        "native": Algorithm(native.broadcast, "the MPI's own", needs_mpi=True),
-        "tree": Algorithm(_rooted(schedules.tree_broadcast), "fewest steps"),
+        NATIVE: _native(native.broadcast),
+        "tree": Algorithm(_rooted(schedules.tree_broadcast, everything_at_root), "fewest steps"),
+        "chain": Algorithm(
+            _rooted(schedules.chain_broadcast, everything_at_root), "segments flow: large arrays"
+        ),
     },
     "all_gather": {
-        "native": Algorithm(native.all_gather, "the MPI's own", needs_mpi=True),
-        "ring": Algorithm(_stepwise(schedules.ring_all_gather), "fewest bytes"),
+        NATIVE: _native(native.all_gather),
+        "circulant": Algorithm(
+            _stepwise(schedules.circulant_all_gather, no_more), "fewest steps and bytes"
+        ),
+        "ring": Algorithm(
+            _stepwise(schedules.ring_all_gather, no_more), "fewest bytes, neighbours only"
+        ),
+    },
+    "gather": {
+        NATIVE: _native(native.gather),
+        "tree": Algorithm(
+            _rooted(schedules.tree_gather, no_more), "fewest steps", whole=True
+        ),
+        "linear": Algorithm(_rooted(schedules.linear_gather, no_more), "every byte moved once"),
+    },
+    "scatter": {
+        NATIVE: _native(native.scatter),
+        "tree": Algorithm(
+            _rooted(schedules.tree_scatter, no_more), "fewest steps", whole=True
+        ),
+        "linear": Algorithm(_rooted(schedules.linear_scatter, no_more), "every byte moved once"),
+    },
+    "all_to_all": {
+        NATIVE: _native(native.all_to_all),
+        "pairwise": Algorithm(
+            _stepwise(schedules.pairwise_all_to_all, no_more), "every byte moved once"
+        ),
     },
 }
 

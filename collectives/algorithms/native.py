@@ -11,9 +11,12 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from collectives.algorithms.stepwise import Task
 from collectives.buffers import as_bytes
-from collectives.kernels import Kernel
+from collectives.kernels import Array, Kernel
+from collectives.partition import Bounds
 from collectives.watchdog import Guarded
 
 MPI_OPS = {
@@ -46,6 +49,29 @@ def reduce(task: Task) -> None:
     _reduce(task, "Reduce", {"root": task.root})
 
 
+def scan(task: Task) -> None:
+    """`MPI_Scan`."""
+    _reduce(task, "Scan", {}, finish=False)
+
+
+def exclusive_scan(task: Task) -> None:
+    """`MPI_Exscan`; on rank 0 `work` keeps what it has."""
+    work = np.empty_like(task.work) if task.group.rank == 0 else task.work
+    with _guard(task, "Exscan"):
+        task.group.native.Exscan(task.source, work, _op(task))
+
+
+def reduce_scatter(task: Task) -> None:
+    """`MPI_Reduce_scatter`."""
+    lengths, _ = _extents(task.bounds, 1)
+    rank = task.group.rank
+    mine = task.work[task.bounds[rank] : task.bounds[rank + 1]]
+    with _guard(task, "Reduce_scatter"):
+        task.group.native.Reduce_scatter(task.source, mine, lengths, _op(task))
+    assert task.kernel is not None
+    task.kernel.finish(mine, task.group.size)
+
+
 def broadcast(task: Task) -> None:
     """`MPI_Bcast`."""
     if task.group.rank == task.root and task.source is not task.work:
@@ -55,27 +81,67 @@ def broadcast(task: Task) -> None:
 
 
 def all_gather(task: Task) -> None:
-    """`MPI_Allgatherv`."""
-    itemsize = task.work.itemsize
-    starts = [bound * itemsize for bound in task.bounds]
-    lengths = [high - low for low, high in pairwise(starts)]
-    receive = [as_bytes(task.work), (lengths, starts[:-1])]
+    """`MPI_Allgatherv`, this rank's block being in its place already."""
+    whole = [as_bytes(task.work), _extents(task.bounds, task.work.itemsize)]
     with _guard(task, "Allgatherv"):
-        task.group.native.Allgatherv(as_bytes(task.source), receive)
+        task.group.native.Allgatherv(_mpi().IN_PLACE, whole)
 
 
-def _reduce(task: Task, name: str, root: dict[str, int]) -> None:
+def gather(task: Task) -> None:
+    """`MPI_Gatherv`, the root's block being in its place already."""
+    whole = [as_bytes(task.work), _extents(task.bounds, task.work.itemsize)]
+    is_root = task.group.rank == task.root
+    source = _mpi().IN_PLACE if is_root else _own_bytes(task)
+    with _guard(task, "Gatherv"):
+        task.group.native.Gatherv(source, whole if is_root else None, root=task.root)
+
+
+def scatter(task: Task) -> None:
+    """`MPI_Scatterv`; the root's own block stays where it is."""
+    whole = [as_bytes(task.source), _extents(task.bounds, task.work.itemsize)]
+    is_root = task.group.rank == task.root
+    target = _mpi().IN_PLACE if is_root else _own_bytes(task)
+    with _guard(task, "Scatterv"):
+        task.group.native.Scatterv(whole if is_root else None, target, root=task.root)
+
+
+def all_to_all(task: Task) -> None:
+    """`MPI_Alltoallv`."""
+    assert task.source_bounds is not None
+    itemsize = task.work.itemsize
+    outgoing = [as_bytes(task.source), _extents(task.source_bounds, itemsize)]
+    incoming = [as_bytes(task.work), _extents(task.bounds, itemsize)]
+    with _guard(task, "Alltoallv"):
+        task.group.native.Alltoallv(outgoing, incoming)
+
+
+def _reduce(task: Task, name: str, root: dict[str, int], finish: bool = True) -> None:
     kernel = task.kernel
     assert kernel is not None, "a reduction needs a kernel"
     receives = not root or task.group.rank == task.root
     in_place = receives and task.source is task.work
-    op = _mpi_op(kernel.op, kernel.kind == "b")
+    source = _mpi().IN_PLACE if in_place else task.source
     with _guard(task, name):
-        getattr(task.group.native, name)(
-            _mpi().IN_PLACE if in_place else task.source, task.work, op, **root
-        )
-    if receives:
+        getattr(task.group.native, name)(source, task.work, _op(task), **root)
+    if receives and finish:
         kernel.finish(task.work, task.group.size)
+
+
+def _extents(bounds: Bounds, itemsize: int) -> tuple[list[int], list[int]]:
+    """Return lengths and starts of the blocks, as MPI's `…v` calls want them."""
+    starts = [bound * itemsize for bound in bounds]
+    return [high - low for low, high in pairwise(starts)], starts[:-1]
+
+
+def _own_bytes(task: Task) -> Array:
+    """Return this rank's block of `work`."""
+    rank = task.group.rank
+    return as_bytes(task.work[task.bounds[rank] : task.bounds[rank + 1]])
+
+
+def _op(task: Task) -> Any:
+    assert task.kernel is not None, "a reduction needs a kernel"
+    return _mpi_op(task.kernel.op, task.kernel.kind == "b")
 
 
 @cache
