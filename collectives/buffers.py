@@ -94,3 +94,8 @@ def flat_work(out: Array, dtype: np.dtype[Any]) -> tuple[Array, bool]:
 def as_bytes(flat: Array) -> Array:
     """Return a flat array's memory as bytes."""
     return flat.view(np.uint8)
+
+
+def same_memory(a: Array, b: Array) -> bool:
+    """Tell whether two flat arrays are the very same elements."""
+    return bool(a.ctypes.data == b.ctypes.data and a.nbytes == b.nbytes)

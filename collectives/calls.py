@@ -25,7 +25,7 @@ from collectives.buffers import as_array, check_out, flat_source, flat_work
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
 from collectives.group import Group
-from collectives.kernels import Array, Kernel, ReduceOp, kernel_for
+from collectives.kernels import Array, ReduceOp, kernel_for
 from collectives.options import Options
 from collectives.partition import bounds_of
 from collectives.plans import Plan, Planner
@@ -254,10 +254,18 @@ class Caller:
         )
 
     def choose(
-        self, collective: str, nbytes: int, kernel: Kernel | None = None
+        self, collective: str, nbytes: int, dtype: np.dtype[Any], op: str
     ) -> Choice:
         """Return the algorithm that a call without a wish would get."""
-        return self._planner.choose(collective, nbytes, kernel, None)
+        if collective not in TABLE:
+            raise InvalidArgumentError(
+                f"unknown collective {collective!r}; known: {' '.join(TABLE)}"
+            )
+        if collective not in ("all_reduce", "reduce"):
+            return self._planner.choose(collective, nbytes, None, None)
+        kernel = kernel_for(op, dtype)
+        travelling = nbytes // dtype.itemsize * kernel.work_dtype.itemsize
+        return self._planner.choose(collective, travelling, kernel, None)
 
     def _check_root(self, root: int) -> None:
         if not 0 <= root < self.group.size:

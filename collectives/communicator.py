@@ -14,7 +14,7 @@ from collectives.calls import Call, Caller
 from collectives.descriptor import Descriptor
 from collectives.errors import CollectiveError
 from collectives.group import Group
-from collectives.kernels import ReduceOp, kernel_for
+from collectives.kernels import ReduceOp
 from collectives.options import Options
 from collectives.selection import Choice
 from collectives.topology import Topology
@@ -168,8 +168,15 @@ class Communicator:
     def choose(
         self, collective: str, nbytes: int, dtype: Any = np.float32, op: str = "sum"
     ) -> Choice:
-        """Return the algorithm that a call would get, and the reason."""
-        return self._caller.choose(collective, nbytes, kernel_for(op, np.dtype(dtype)))
+        """Return the algorithm that a call would get, and the reason.
+
+        Args:
+            collective: a key of `ALGORITHMS`.
+            nbytes: size of the caller's array.
+            dtype: its dtype.
+            op: for reductions; ignored otherwise.
+        """
+        return self._caller.choose(collective, nbytes, np.dtype(dtype), op)
 
     def close(self) -> None:
         """Wait until all ranks close, then give up everything; may be called twice."""

@@ -11,7 +11,7 @@ import numpy as np
 from collectives import selection
 from collectives.algorithms import TABLE
 from collectives.algorithms.stepwise import Task
-from collectives.buffers import flat_source, flat_work
+from collectives.buffers import flat_source, flat_work, same_memory
 from collectives.descriptor import Descriptor
 from collectives.group import Group
 from collectives.kernels import Array, Kernel, ReduceOp, kernel_for
@@ -123,7 +123,7 @@ class Planner:
         else:
             source = flat_source(array, plan.work_dtype)
             if np.may_share_memory(source, work):
-                source = source.copy()
+                source = work if same_memory(source, work) else source.copy()
         self.move_flat(plan, source, work)
         if not direct:
             target[...] = work.reshape(target.shape)

@@ -13,7 +13,7 @@ usage="usage: scripts/test.sh [--mpi mpich|openmpi|impi|all] [--quick|--full] [P
   scripts/test.sh tests/mpi/test_facade.py -k ring"
 
 mpis=(mpich)
-limit_s=300 # of one pytest run; far above the harness's own limit for one test
+limit_s=600 # of one pytest run; far above the harness's own limit for one test
 arguments=(-q)
 declare -A paths=()
 while [ $# -gt 0 ]; do

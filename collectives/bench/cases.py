@@ -104,13 +104,13 @@ class Case:
     ) -> tuple[Array, Array]:
         """Return `send` and `receive` of this rank, views of two buffers of one dtype.
 
-        Each buffer must hold `size.nbytes`.
+        Each buffer must hold `size.nbytes`. In place, `send` and `receive` are the same
+        object, as in `all_reduce(x, out=x)`, except where `send` is a part.
         """
-        first, second = buffers
-        whole = size.nbytes // first.itemsize
-        receive = (first if place == IN_PLACE else second)[:whole]
+        first, second = (buffer[: size.nbytes // buffer.itemsize] for buffer in buffers)
+        receive = first if place == IN_PLACE else second
         if not self.by_parts:
-            return first[:whole], receive
+            return first, receive
         start = rank * size.count if place == IN_PLACE else 0
         return first[start : start + size.count], receive
 

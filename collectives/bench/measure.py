@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import repeat
+from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,8 +112,10 @@ def alternate(
     seconds = np.empty((len(runs), batches.repetitions))
     with _no_garbage_collection():
         for repetition in range(batches.repetitions):
-            for index, run in enumerate(runs):
-                total = batch(comm, run, batches.calls)
+            # Another order each time, the same on all ranks: a batch feels in which
+            # state the one before left the caches and the scheduler.
+            for index in Random(repetition).sample(range(len(runs)), len(runs)):
+                total = batch(comm, runs[index], batches.calls)
                 seconds[index, repetition] = total / batches.calls
     everyones = np.stack(comm.all_gather_object(seconds), axis=1)
     return list(everyones)

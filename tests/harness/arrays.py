@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
 from typing import Any
 
 import ml_dtypes
@@ -73,6 +74,14 @@ def garbage(array: Array) -> Array:
 def equal(a: Array, b: Array) -> bool:
     """Tell whether two arrays have the same values, NaN being equal to NaN."""
     return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def digest_of(array: Array) -> bytes:
+    """Return a digest of an array's bits, without the padding inside long doubles."""
+    octets = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+    if array.dtype.char in "gG" and np.finfo(np.longdouble).nmant == 63:
+        octets = octets.reshape(-1, np.dtype(np.longdouble).itemsize)[:, :10]
+    return blake2b(octets.tobytes(), digest_size=16).digest()
 
 
 # --- layouts: the same elements, laid out in memory in different ways ----------------

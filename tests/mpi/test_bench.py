@@ -1,6 +1,9 @@
 import json
+import tempfile
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -132,18 +135,15 @@ def test_rounding_is_said_in_the_header(comm, capsys):
         assert f"16 bytes a rank: 8 -> {rounded}" in capsys.readouterr().out
 
 
-def test_json_file_is_whole_and_alone(comm, tmp_path_factory, capsys):
-    folder = comm.broadcast_object(str(tmp_path_factory.mktemp("json")))
-    text = f"reduce -b 64 -e 64 --json {folder}/a.json --format csv"
-    assert bench(comm, text) == 0
-    if comm.rank == 0:
-        out = capsys.readouterr().out
-        assert out.startswith("collective,bytes,count,")
-        path = tmp_path_factory.getbasetemp()
-        found = [*path.rglob("*.json*")]
-        assert [file.name for file in found] == ["a.json"]
-        assert json.loads(found[0].read_text())["rows"][0]["bytes"] == 64
-    comm.barrier()
+def test_json_file_is_whole_and_alone(comm, capsys):
+    # One folder, made by one rank: all ranks would clean up pytest's tmp_path.
+    with tempfile.TemporaryDirectory() if comm.rank == 0 else nullcontext() as folder:
+        path = Path(comm.broadcast_object(folder)) / "a.json"
+        assert bench(comm, f"reduce -b 64 -e 64 --json {path} --format csv") == 0
+        if comm.rank == 0:
+            assert capsys.readouterr().out.startswith("collective,bytes,count,")
+            assert [*path.parent.iterdir()] == [path]
+            assert json.loads(path.read_text())["rows"][0]["bytes"] == 64
 
 
 @pytest.mark.parametrize(
