@@ -22,6 +22,7 @@ from collectives.errors import (
     PeerFailedError,
     UnsupportedError,
 )
+from collectives.handles import Handle
 from collectives.kernels import OPS, ReduceOp
 from collectives.options import Options
 from collectives.selection import Choice
@@ -30,11 +31,21 @@ from collectives.shortcuts import (
     all_gather_object,
     all_reduce,
     all_reduce_many,
+    all_to_all,
     barrier,
     broadcast,
+    broadcast_many,
     broadcast_object,
     choose,
+    exchange,
+    gather,
+    gather_object,
+    recv,
     reduce,
+    reduce_scatter,
+    scan,
+    scatter,
+    send,
 )
 from collectives.startup import from_mpi, world
 from collectives.topology import Topology
@@ -47,6 +58,7 @@ __all__ = [
     "CollectiveError",
     "CollectiveTimeoutError",
     "Communicator",
+    "Handle",
     "InvalidArgumentError",
     "LaunchError",
     "MismatchError",
@@ -60,12 +72,22 @@ __all__ = [
     "all_gather_object",
     "all_reduce",
     "all_reduce_many",
+    "all_to_all",
     "barrier",
     "broadcast",
+    "broadcast_many",
     "broadcast_object",
     "choose",
+    "exchange",
     "exits",
     "from_mpi",
+    "gather",
+    "gather_object",
+    "recv",
     "reduce",
+    "reduce_scatter",
+    "scan",
+    "scatter",
+    "send",
     "world",
 ]

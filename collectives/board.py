@@ -31,8 +31,19 @@ CALLS = (
     "broadcast",
     "all_gather",
     "all_reduce_many",
+    "broadcast_many",
+    "reduce_scatter",
+    "scan",
+    "exclusive_scan",
+    "gather",
+    "scatter",
+    "all_to_all",
     "broadcast_object",
     "all_gather_object",
+    "gather_object",
+    "exchange",
+    "group",
+    "split",
 )
 
 
@@ -99,6 +110,13 @@ class Board:
         words[base + STATE] = 2  # State.CALL; the enum costs more than the store
         words[base + EVEN + (sequence & 1)] = word
         words[base + SEQUENCE] = sequence
+
+    def show(self, call: int) -> None:
+        """Say that this rank is in a call that not everybody makes."""
+        words, base = self._words, self._base
+        words[base + SINCE_NS] = time.monotonic_ns()
+        words[base + CALL] = call
+        words[base + STATE] = State.CALL
 
     def arrived(self, sequence: int) -> Callable[[], bool]:
         """Return a condition: every other member has reached call `sequence`."""

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import wraps
 from types import TracebackType
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from collectives.agreement import agree
-from collectives.calls import Call, Caller
+from collectives.agreement import CALL_NUMBER, agree
+from collectives.algorithms import REDUCING, TABLE
+from collectives.calls import Call, groups, points
+from collectives.deriving import derive
 from collectives.descriptor import Descriptor
-from collectives.errors import CollectiveError
+from collectives.errors import (
+    BrokenCommunicatorError,
+    CollectiveError,
+    InvalidArgumentError,
+)
 from collectives.group import Group
-from collectives.kernels import ReduceOp
+from collectives.handles import Engine, Handle
+from collectives.kernels import kernel_for
+from collectives.methods import Collectives
 from collectives.options import Options
+from collectives.plans import Planner
 from collectives.selection import Choice
 from collectives.topology import Topology
 from collectives.verdicts import death, mismatch, silence
@@ -24,7 +34,28 @@ from collectives.waiting import PeerLost, TimedOut
 LEAVE_S = 1e9
 
 
-class Communicator:
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def starting(
+    method: Callable[Concatenate[Any, P], R],
+) -> Callable[Concatenate[Any, P], Handle[R]]:
+    """Return the method that starts a call instead of making it."""
+
+    @wraps(method)
+    def start(self: Any, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        handle: Handle[R] = self._start(
+            method.__name__, lambda comm: method(comm, *args, **kwargs)
+        )
+        return handle
+
+    start.__name__ = f"start_{method.__name__}"
+    start.__doc__ = f"Start `{method.__name__}` and return a `Handle` to its result."
+    return cast("Callable[Concatenate[Any, P], Handle[R]]", start)
+
+
+class Communicator(Collectives):
     """Collectives over a set of ranks.
 
     Every member must make the same calls in the same order; where they do not, all of
@@ -40,7 +71,9 @@ class Communicator:
     def __init__(self, group: Group, options: Options) -> None:
         """Use `group`; made by `world()`, `from_mpi()` and the methods below."""
         self._group = group
-        self._caller = Caller(group, options)
+        self._planner = Planner(group, options)
+        self._engine = Engine()
+        self._twin: Communicator | None = None
         self.options = options
 
     @property
@@ -67,104 +100,6 @@ class Communicator:
         """Return a communicator of the same ranks under changed options."""
         return Communicator(self._group, replace(self.options, **changes))
 
-    def all_reduce(
-        self,
-        x: Any,
-        op: str | ReduceOp = "sum",
-        out: Any = None,
-        algorithm: str | None = None,
-    ) -> Any:
-        """Combine `x` over all ranks, element by element.
-
-        Args:
-            x: array of the same shape and dtype on every rank.
-            op: one of `OPS`. `mean` of integers gives float64.
-            out: where the result goes; `out=x` works in place. A new array without it.
-            algorithm: one of `ALGORITHMS["all_reduce"]`.
-
-        Returns:
-            The result, the same bits on every rank; `out` if that was given.
-        """
-        prepare = self._caller.all_reduce
-        return self._submit("all_reduce", prepare, x, op, out, algorithm, out=out)
-
-    def reduce(
-        self,
-        x: Any,
-        op: str | ReduceOp = "sum",
-        root: int = 0,
-        out: Any = None,
-        algorithm: str | None = None,
-    ) -> Any:
-        """Combine `x` over all ranks for `root` alone; the others get None.
-
-        `out` is looked at only on the root.
-        """
-        prepare = self._caller.reduce
-        out = out if self.rank == root else None
-        return self._submit("reduce", prepare, x, op, root, out, algorithm, out=out)
-
-    def broadcast(
-        self, x: Any, root: int = 0, out: Any = None, algorithm: str | None = None
-    ) -> Any:
-        """Give every rank the root's array.
-
-        On other ranks `x` tells shape and dtype, and its values do not matter; pass
-        `out=x` to have it overwritten.
-        """
-        prepare = self._caller.broadcast
-        return self._submit("broadcast", prepare, x, root, out, algorithm, out=out)
-
-    def all_gather(
-        self, x: Any, axis: int = 0, out: Any = None, algorithm: str | None = None
-    ) -> Any:
-        """Join the ranks' arrays along `axis`, in rank order.
-
-        Lengths along `axis` may differ by rank; 0-d arrays are joined to shape (size,).
-        """
-        prepare = self._caller.all_gather
-        return self._submit("all_gather", prepare, x, axis, out, algorithm, out=out)
-
-    def barrier(self) -> None:
-        """Return when every rank has called this."""
-        self._submit("barrier", self._caller.barrier)
-
-    def all_reduce_many(
-        self,
-        arrays: Sequence[Any],
-        op: str | ReduceOp = "sum",
-        out: Sequence[Any] | None = None,
-        bytes_per_pack: int = 0,
-        algorithm: str | None = None,
-    ) -> list[Any]:
-        """Combine each array of a list over all ranks; small ones travel together.
-
-        Args:
-            arrays: any shapes and dtypes, the same list on every rank.
-            op: one of `OPS`.
-            out: one target for each array; a target may be its input.
-            bytes_per_pack: how much travels together at most; 0 chooses.
-            algorithm: one of `ALGORITHMS["all_reduce"]`, for every pack.
-        """
-        prepare = self._caller.all_reduce_many
-        given = None if out is None else list(out)
-        result: list[Any] = self._submit(
-            "all_reduce_many", prepare, arrays, op, given, bytes_per_pack, algorithm,
-            out=given,
-        )  # fmt: skip
-        return result
-
-    def broadcast_object(self, value: Any = None, root: int = 0) -> Any:
-        """Give every rank the root's object, by pickle; for set-up, not for arrays."""
-        prepare = self._caller.broadcast_object
-        return self._submit("broadcast_object", prepare, value, root)
-
-    def all_gather_object(self, value: Any) -> list[Any]:
-        """Give every rank the list of all ranks' objects, by pickle."""
-        prepare = self._caller.all_gather_object
-        result: list[Any] = self._submit("all_gather_object", prepare, value)
-        return result
-
     def choose(
         self, collective: str, nbytes: int, dtype: Any = np.float32, op: str = "sum"
     ) -> Choice:
@@ -176,13 +111,26 @@ class Communicator:
             dtype: its dtype.
             op: for reductions; ignored otherwise.
         """
-        return self._caller.choose(collective, nbytes, np.dtype(dtype), op)
+        if collective not in TABLE:
+            raise InvalidArgumentError(
+                f"unknown collective {collective!r}; known: {' '.join(TABLE)}"
+            )
+        dtype = np.dtype(dtype)
+        if collective not in REDUCING:
+            return self._planner.choose(collective, nbytes, None, None)
+        kernel = kernel_for(op, dtype)
+        travelling = nbytes // dtype.itemsize * kernel.work_dtype.itemsize
+        return self._planner.choose(collective, travelling, kernel, None)
 
     def close(self) -> None:
         """Wait until all ranks close, then give up everything; may be called twice."""
-        if not self._group.closed:
-            self._group.leave(LEAVE_S)
-            self._group.close()
+        if self._group.closed:
+            return
+        self._engine.stop()
+        if self._twin is not None:
+            self._twin.close()
+        self._group.leave(LEAVE_S)
+        self._group.close()
 
     def __enter__(self) -> Communicator:
         """Return itself."""
@@ -203,24 +151,44 @@ class Communicator:
         hosts = len(self.topology.hosts)
         return f"<Communicator rank {self.rank} of {self.size} on {hosts} host(s)>"
 
+    def group(self, ranks: Sequence[int]) -> Communicator:
+        """Return the communicator of some of the ranks, in that order.
+
+        Every rank of this one calls it with the same list. On ranks that are not in the
+        list every use of what comes back is an error.
+        """
+        return self._wrap(self._submit(groups.group, ranks), f"group {list(ranks)}")
+
+    def split(self, color: int | None, key: int = 0) -> Communicator:
+        """Return the communicator of the ranks that give the same color.
+
+        They are ordered by `key`, then by rank. Color None: this rank is in none.
+        """
+        return self._wrap(self._submit(groups.split, color, key), "split by color None")
+
+    def _wrap(self, group: Group | None, what: str) -> Communicator:
+        if group is None:
+            return cast(Communicator, Outsider(self.rank, what))
+        return Communicator(group, self.options)
+
+    def _is(self, root: int) -> bool:
+        return self._group.rank == root
+
     def _submit(
-        self,
-        collective: str,
-        prepare: Callable[..., Call],
-        *arguments: Any,
-        out: Any = None,
+        self, prepare: Callable[..., Call], *arguments: Any, out: Any = None
     ) -> Any:
         """Take a call from its arguments to its result: the path of all calls."""
         group, timeout_s = self._group, self.options.timeout_s
-        group.enter(collective, timeout_s)
+        name = prepare.__name__
+        group.enter(name, timeout_s)
         error: Exception | None = None
         try:
             try:
-                call = prepare(*arguments)
+                call = prepare(self._planner, *arguments)
                 descriptor = call.descriptor
             except Exception as own:  # whatever it is, the others must hear of it
                 error = own
-                descriptor = Descriptor(collective, invalid=_in_short(own))
+                descriptor = Descriptor(name, invalid=_in_short(own))
             if not agree(group, descriptor, self.options):
                 raise mismatch(group, descriptor, timeout_s)
             if error is not None:
@@ -233,6 +201,70 @@ class Communicator:
         finally:
             group.exit()
         return result if out is None else out
+
+    def _exchange(self, doing: str, pairs: Sequence[points.Pair]) -> list[Any]:
+        """Make a call that only this rank and its peers take part in."""
+        group, timeout_s = self._group, self.options.timeout_s
+        group.enter(doing, timeout_s, collective=False)
+        descriptor = Descriptor(doing)
+        try:
+            if group.board is not None:
+                group.board.show(CALL_NUMBER["exchange"])
+            return points.exchange(self._planner, pairs)
+        except TimedOut:
+            raise silence(
+                group, descriptor, timeout_s, [p for p, *_ in pairs]
+            ) from None
+        except PeerLost as lost:
+            raise death(group, descriptor, lost) from None
+        finally:
+            group.exit()
+
+    def _start(self, name: str, call: Callable[[Communicator], R]) -> Handle[R]:
+        """Make a call on the group for calls that go on in the background."""
+        if self._twin is None:
+            everybody = range(self.size)
+            twin = derive(self._group, everybody, self.options.timeout_s)
+            self._twin = Communicator(twin, self.options)
+        twin_comm = self._twin
+        if self._group.threads:
+            return self._engine.submit(name, lambda: call(twin_comm))
+        handle: Handle[R] = Handle(name)
+        handle.run(lambda: call(twin_comm))
+        return handle
+
+    start_all_reduce = starting(Collectives.all_reduce)
+    start_reduce = starting(Collectives.reduce)
+    start_scan = starting(Collectives.scan)
+    start_reduce_scatter = starting(Collectives.reduce_scatter)
+    start_broadcast = starting(Collectives.broadcast)
+    start_all_gather = starting(Collectives.all_gather)
+    start_gather = starting(Collectives.gather)
+    start_scatter = starting(Collectives.scatter)
+    start_all_to_all = starting(Collectives.all_to_all)
+    start_all_reduce_many = starting(Collectives.all_reduce_many)
+    start_broadcast_many = starting(Collectives.broadcast_many)
+    start_barrier = starting(Collectives.barrier)
+    start_broadcast_object = starting(Collectives.broadcast_object)
+    start_all_gather_object = starting(Collectives.all_gather_object)
+    start_gather_object = starting(Collectives.gather_object)
+    start_exchange = starting(Collectives.exchange)
+
+
+class Outsider:
+    """What a rank gets for a group that it is not in: an error at every use."""
+
+    def __init__(self, rank: int, what: str) -> None:
+        """Remember which rank is outside of what."""
+        self._text = f"rank {rank} is not in this communicator ({what})"
+
+    def __bool__(self) -> bool:
+        """Return False, so that `if group:` can be written."""
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse."""
+        raise BrokenCommunicatorError(self._text)
 
 
 def _in_short(error: Exception) -> str:

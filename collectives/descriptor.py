@@ -31,6 +31,8 @@ class Descriptor:
     """Sizes per axis; `-1` where ranks may differ. For lists, one shape per array."""
     root: int = -1
     axis: int = -1
+    splits: tuple[int, ...] = ()
+    """Bounds of the ranks' blocks, where the caller may choose them."""
     algorithm: str = ""
     """The algorithm that will run, after `auto` has chosen."""
 

@@ -7,7 +7,8 @@ options: the transport, the board, the sequence number, and whether it is broken
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,17 +17,16 @@ from collectives.arena import Arena
 from collectives.board import Board, State
 from collectives.ending import say
 from collectives.errors import BrokenCommunicatorError
+from collectives.farewell import Farewells
 from collectives.kernels import Array
-from collectives.schedules import dissemination
 from collectives.topology import Topology
-from collectives.transport import Messages, Pending
+from collectives.transport import Messages
 from collectives.waiting import SPINS, Liveness, PeerLost, wait_until
 
 # The tag space (MPI promises 32,767). Data and agreement tags carry the low bits of the
 # sequence number, so that leftovers of a failed call never meet a later one.
 DATA_TAGS = 0x0000
 AGREEMENT_TAGS = 0x4000
-LEAVE_TAGS = 0x7000
 SEQUENCE_BITS = 0x1FFF
 
 WARN_S = 60.0
@@ -45,6 +45,7 @@ class Group:
         liveness: Liveness | None = None,
         mpi: Any = None,
         native: Any = None,
+        parent: Group | None = None,
     ) -> None:
         """Take over the parts; `close()` gives them up.
 
@@ -56,29 +57,41 @@ class Group:
             liveness: watches the processes of this host.
             mpi: the caller's mpi4py communicator, None without MPI.
             native: the private duplicate of it, which the transport uses as well.
+            parent: the group whose arena this one uses; it closes that one's as well.
         """
         self.messages = messages
         self.topology = topology
-        self.board = board
+        self.board: Board | None = None
         self.arena = arena
         self.liveness = liveness
         self.mpi = mpi
         self.native = native
+        self.parent = parent
+        self.derived: weakref.WeakSet[Group] = weakref.WeakSet()
         self.rank = messages.rank
         self.size = messages.size
         self.sequence = 0
         self.broken = ""
         self.closed = False
         self.doing = ""
-        self.one_board = board is not None and topology.local_size == self.size
+        self.one_board = False
+        if board is not None:
+            self.use_board(board)
         self.spins = SPINS if topology.cores >= topology.local_size else 0
         self._lock = threading.Lock()
         self._scratch = np.empty(0, np.uint8)
         self._warn_after_s = WARN_S
-        self._farewells = _Farewells(messages)
+        self._farewells = Farewells(messages)
+        self.lines = -1
+        """Where this rank has carved the board's lines from its heap, if it did."""
 
-    def enter(self, doing: str, timeout_s: float) -> None:
-        """Begin a call; `exit` ends it.
+    def use_board(self, board: Board) -> None:
+        """Agree over this board from now on; on all members of the host at once."""
+        self.board = board
+        self.one_board = self.topology.local_size == self.size
+
+    def enter(self, doing: str, timeout_s: float, collective: bool = True) -> None:
+        """Begin a call, of all members if `collective`; `exit` ends it.
 
         Raises:
             BrokenCommunicatorError: an earlier call failed, the communicator is closed,
@@ -96,7 +109,7 @@ class Group:
             )
         self._warn_after_s = min(WARN_S, timeout_s / 10)
         self.doing = doing
-        self.sequence += 1
+        self.sequence += collective
 
     def exit(self) -> None:
         """End the call that `enter` began."""
@@ -121,14 +134,23 @@ class Group:
             self._scratch = np.empty(nbytes, np.uint8)
         return self._scratch[:nbytes]
 
-    def absent(self) -> dict[int, str]:
-        """Return the ranks that have not reached the current call, and why.
+    def absent(self, peers: Sequence[int] | None = None) -> dict[int, str]:
+        """Return what `peers`, or those that are late for this call, are seen doing.
 
         Only ranks of this host can be seen; those of other hosts are left out.
         """
         if self.board is None:
             return {}
-        return {r: str(self.board.seen(r)) for r in self.board.late(self.sequence)}
+        if peers is None:
+            peers = self.board.late(self.sequence)
+        here = self.topology.local_ranks
+        return {rank: str(self.board.seen(rank)) for rank in peers if rank in here}
+
+    @property
+    def threads(self) -> bool:
+        """Whether two threads may use the transport at once."""
+        mpi = self.topology.mpi
+        return self.native is None or mpi is None or mpi.thread_level == "multiple"
 
     def _health(self, waited_s: float) -> None:
         """Raise `PeerLost` when waiting is in vain; warn once when it takes long."""
@@ -160,8 +182,9 @@ class Group:
             TimedOut: some rank did not leave within `patience_s` of polling.
             PeerLost: a rank died instead.
         """
-        if self.board is not None:
-            self.board.set_state(State.LEFT)
+        for group in (self, *self.derived):
+            if group.board is not None and not group.closed:
+                group.board.set_state(State.LEFT)
         self.doing = "leaving"
         self._warn_after_s = WARN_S
         for step in range(len(self._farewells.rounds)):
@@ -196,51 +219,15 @@ class Group:
         if self.closed:
             return
         self.closed = True
-        if self.liveness is not None:
-            self.liveness.close()
+        for group in list(self.derived):
+            group.close()
         if self.board is not None:
             self.board.close()
-        if self.arena is not None:
-            self.arena.close()
+        if self.arena is not None and self.lines >= 0:
+            self.arena.release(self.lines)
+        if self.parent is None:
+            if self.liveness is not None:
+                self.liveness.close()
+            if self.arena is not None:
+                self.arena.close()
         self.messages.close()
-
-
-class _Farewells:
-    """Notes by which ranks say that they have left, spread by dissemination.
-
-    A note carries the lowest sequence number among those it speaks for. Receives are
-    posted from the beginning, so that a rank inside a call can look without blocking
-    whether somebody has left before making that call.
-    """
-
-    def __init__(self, messages: Messages) -> None:
-        self._messages = messages
-        self.rounds = dissemination(messages.rank, messages.size)
-        self._incoming = np.zeros((len(self.rounds), 8), np.uint8)
-        self._outgoing = np.zeros((len(self.rounds), 8), np.uint8)
-        self._sent: list[Pending] = []
-        self._posted = [
-            messages.receive(source, self._incoming[step], LEAVE_TAGS + step)
-            for step, (_, source) in enumerate(self.rounds)
-        ]
-
-    def send(self, step: int, sequence: int) -> None:
-        """Send round `step`: the lowest number among mine and what I have heard."""
-        heard = [int(note.view(np.int64)[0]) for note in self._incoming[:step]]
-        self._outgoing[step].view(np.int64)[0] = min([sequence, *heard])
-        target, _ = self.rounds[step]
-        self._sent.append(
-            self._messages.send(target, self._outgoing[step], LEAVE_TAGS + step)
-        )
-
-    def received(self, step: int) -> bool:
-        """Tell whether the note of round `step` is here and mine is gone."""
-        return self._posted[step].done() and self._sent[step].done()
-
-    def heard(self) -> tuple[int, int]:
-        """Return a rank that has left and its last call, or (-1, 0)."""
-        for step, pending in enumerate(self._posted):
-            if pending.done():
-                _, source = self.rounds[step]
-                return source, int(self._incoming[step].view(np.int64)[0])
-        return -1, 0

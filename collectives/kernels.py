@@ -8,6 +8,10 @@ Rules, the same for every algorithm:
 * bool knows `and or xor min max`; sum, mean and prod of bool are refused, because
   everybody expects something else from them.
 * `min` and `max` hand NaN on, as NumPy does. Complex numbers have no order.
+* `argmin` and `argmax` work on pairs, a structured dtype of a number and an index; of
+  equal numbers the lower index wins.
+* A function of two arrays is used as it is, strictly in the order of ranks. It has to
+  be associative, and the same on every rank.
 """
 
 from __future__ import annotations
@@ -36,20 +40,11 @@ class ReduceOp(str, Enum):
     AND = "and"
     OR = "or"
     XOR = "xor"
+    ARGMIN = "argmin"
+    ARGMAX = "argmax"
 
 
 OPS: tuple[str, ...] = tuple(op.value for op in ReduceOp)
-
-UFUNCS: dict[str, Callable[..., Any]] = {
-    "sum": np.add,
-    "mean": np.add,
-    "min": np.minimum,
-    "max": np.maximum,
-    "prod": np.multiply,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
 
 # dtype kind -> ops. Kind "e" stands for the narrow floats (float16, bfloat16, float8).
 ARITHMETIC = {"sum", "mean", "prod"}
@@ -62,8 +57,15 @@ OPS_OF_KIND: dict[str, set[str]] = {
     "e": ARITHMETIC | ORDER,
     "f": ARITHMETIC | ORDER,
     "c": ARITHMETIC,
+    "p": {"argmin", "argmax"},
 }
 NARROW_FLOATS = ("float16", "bfloat16", "float8_")
+
+
+Op = str | ReduceOp | Callable[[Any, Any], Any]
+"""The name of an op, or a function of two arrays that returns a third."""
+
+CALLABLE = "callable"
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,11 @@ class Kernel:
     result_dtype: np.dtype[Any]
     """What the caller gets."""
 
+    @property
+    def in_order(self) -> bool:
+        """Whether the ranks must be combined in order: we do not know a caller's op."""
+        return self.op.startswith(CALLABLE)
+
     def finish(self, reduced: Array, ranks: int) -> None:
         """Turn what has been combined over all ranks into the result, in place."""
         if self.op == "mean" and ranks > 1:
@@ -87,33 +94,45 @@ class Kernel:
 
 @lru_cache(maxsize=256)
 def kind_of(dtype: np.dtype[Any]) -> str:
-    """Return `b i u f c` as NumPy does, `e` for narrow floats, `` for anything else."""
+    """Return `b i u f c` as NumPy does, `e` for narrow floats, `p` for pairs.
+
+    A pair has two fields, a real number and an integer, in this order. Anything else is
+    an empty string.
+    """
+    if dtype.fields is not None:
+        kinds = [kind_of(field) for field, *_ in dtype.fields.values()]
+        return "p" if len(kinds) == 2 and kinds[0] in "iuf" and kinds[1] in "iu" else ""
     if dtype.name.startswith(NARROW_FLOATS):
         return "e"
     return dtype.kind if dtype.kind in "biufc" else ""
 
 
-def check_op(op: str | ReduceOp) -> str:
+def check_op(op: Op) -> str:
     """Return the op's name.
 
     Raises:
         InvalidArgumentError: there is no such op.
     """
+    if callable(op) and not isinstance(op, str):
+        return f"{CALLABLE} {getattr(op, '__qualname__', type(op).__name__)}"
     name = op.value if isinstance(op, ReduceOp) else op
     if not isinstance(name, str) or name.lower() not in OPS:
-        raise InvalidArgumentError(f"unknown op {op!r}; known: {' '.join(OPS)}")
+        raise InvalidArgumentError(
+            f"unknown op {op!r}; known: {' '.join(OPS)}, or a function of two arrays"
+        )
     return name.lower()
 
 
-def kernel_for(op: str | ReduceOp, dtype: np.dtype[Any]) -> Kernel:
+def kernel_for(op: Op, dtype: np.dtype[Any]) -> Kernel:
     """Return the kernel for an op and the caller's dtype (in native byte order).
 
     Raises:
         InvalidArgumentError: there is no such op.
         UnsupportedError: the op makes no sense for the dtype.
     """
-    name = check_op(op)
-    kind = kind_of(dtype)
+    name, kind = check_op(op), kind_of(dtype)
+    if name not in OPS:
+        return Kernel(name, kind, _calling(op), dtype, dtype)
     if name not in OPS_OF_KIND.get(kind, set()):
         possible = " ".join(op for op in OPS if op in OPS_OF_KIND.get(kind, set()))
         raise UnsupportedError(
@@ -125,3 +144,67 @@ def kernel_for(op: str | ReduceOp, dtype: np.dtype[Any]) -> Kernel:
     elif kind in "iu" and name == "mean":
         work = result = np.dtype(np.float64)
     return Kernel(name, kind, UFUNCS[name], work, result)
+
+
+def identity(kernel: Kernel) -> Any:
+    """Return what changes nothing when it is combined, as a value of `work_dtype`.
+
+    Raises:
+        UnsupportedError: there is none for the op.
+    """
+    dtype, op = kernel.work_dtype, kernel.op
+    if op in ("min", "max") and kernel.kind in "fe":
+        return dtype.type(np.inf if op == "min" else -np.inf)
+    if op in ("min", "max", "and") and kernel.kind in "biu":
+        whole = np.iinfo(dtype) if kernel.kind in "iu" else None
+        low, high = (whole.min, whole.max) if whole else (False, True)
+        all_ones = -1 if kernel.kind == "i" else high
+        return dtype.type({"min": high, "max": low, "and": all_ones}[op])
+    if op in IDENTITIES:
+        return dtype.type(IDENTITIES[op])
+    raise UnsupportedError(f"op {op} has no identity")
+
+
+def _calling(function: Any) -> Callable[..., Any]:
+    """Return a caller's function of two arrays as one that writes into `out`."""
+
+    def combine(a: Array, b: Array, out: Array) -> None:
+        out[...] = function(a, b)
+
+    return combine
+
+
+def _smaller(a: Array, b: Array, out: Array) -> None:
+    _choose_pairs(np.less, a, b, out)
+
+
+def _larger(a: Array, b: Array, out: Array) -> None:
+    _choose_pairs(np.greater, a, b, out)
+
+
+def _choose_pairs(before: Callable[..., Any], a: Array, b: Array, out: Array) -> None:
+    """Take, of each two pairs, the one whose number comes first; of equals the lower.
+
+    NaN comes before everything, as in `numpy.argmin`.
+    """
+    number, index = a.dtype.names or ("", "")
+    x, y = a[number], b[number]
+    x_nan, y_nan = x != x, y != y
+    same = (x == y) | (x_nan & y_nan)
+    take_b = before(y, x) & ~x_nan | (y_nan & ~x_nan) | (same & (b[index] < a[index]))
+    out[...] = np.where(take_b, b, a)
+
+
+UFUNCS: dict[str, Callable[..., Any]] = {
+    "sum": np.add,
+    "mean": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "prod": np.multiply,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "argmin": _smaller,
+    "argmax": _larger,
+}
+IDENTITIES = {"sum": 0, "mean": 0, "prod": 1, "or": 0, "xor": 0}

@@ -33,6 +33,13 @@ class Options:
     segment_bytes: int = 1 << 19
     """Bytes moved at a time; smaller overlaps better, larger costs fewer messages."""
 
+    deterministic: bool = False
+    """Whether every element must be combined strictly in the order of ranks, so that
+    the bits depend on nothing but the inputs; costs speed."""
+
+    mpi_limit_bytes: int = (1 << 31) - 1
+    """No call of the MPI's own collectives gets more bytes than this."""
+
     abort: bool = True
     """Whether an uncaught exception or an early exit on one rank ends the whole job."""
 

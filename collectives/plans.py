@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from collectives import selection
-from collectives.algorithms import TABLE
+from collectives.algorithms import TABLE, Algorithm
 from collectives.algorithms.stepwise import Task
 from collectives.buffers import flat_source, flat_work, same_memory
 from collectives.descriptor import Descriptor
+from collectives.errors import InvalidArgumentError
 from collectives.group import Group
-from collectives.kernels import Array, Kernel, ReduceOp, kernel_for
+from collectives.kernels import Array, Kernel, Op, kernel_for
 from collectives.options import Options
-from collectives.partition import even_bounds
+from collectives.partition import Bounds, even_bounds
 
 PLANS_KEPT = 4096
 
@@ -30,7 +31,7 @@ class Plan:
     kernel: Kernel | None
     work_dtype: np.dtype[Any]
     result_dtype: np.dtype[Any]
-    bounds: tuple[int, ...]
+    bounds: Bounds
 
 
 class Planner:
@@ -38,6 +39,7 @@ class Planner:
 
     def __init__(self, group: Group, options: Options) -> None:
         """Plan calls on `group` under `options`."""
+        selection.check_option(options)
         self.group = group
         self.options = options
         self._plans: dict[Any, Plan] = {}
@@ -46,14 +48,19 @@ class Planner:
         self, collective: str, nbytes: int, kernel: Kernel | None, algorithm: str | None
     ) -> selection.Choice:
         """Return the algorithm for a call; see `selection.choose`."""
-        requested = algorithm or self.options.algorithm
-        return selection.choose(collective, nbytes, kernel, self.group, requested)
+        return selection.choose(
+            collective, nbytes, kernel, self.group, self.options, algorithm
+        )
+
+    def algorithm(self, collective: str, nbytes: int, name: str) -> Algorithm:
+        """Return the algorithm of a gather-type call, once all lengths are known."""
+        return TABLE[collective][self.choose(collective, nbytes, None, name).algorithm]
 
     def plan(
         self,
         collective: str,
         array: Array,
-        op: str | ReduceOp | None,
+        op: Op | None,
         root: int,
         algorithm: str | None,
     ) -> Plan:
@@ -62,20 +69,31 @@ class Planner:
         plan = self._plans.get(key)
         if plan is None:
             kernel = None if op is None else kernel_for(op, array.dtype)
-            plan = self._make(
-                collective, array.dtype, array.shape, kernel, root, algorithm
-            )
+            bounds = even_bounds(array.size, self.group.size)
+            plan = self._make(collective, array, kernel, root, algorithm, bounds)
             self._keep(key, plan)
         return plan
 
-    def plan_pack(self, kernel: Kernel, elements: int, algorithm: str | None) -> Plan:
-        """Return the plan for one pack of an `all_reduce_many`."""
-        key = (kernel, elements, algorithm)
+    def plan_pack(self, kernel: Kernel, pack: Array, algorithm: str | None) -> Plan:
+        """Return the plan for one pack of an `all_reduce_many`, in its work dtype."""
+        key = (kernel, pack.size, algorithm)
         plan = self._plans.get(key)
         if plan is None:
-            shape = (elements,)
+            bounds = even_bounds(pack.size, self.group.size)
+            plan = self._make("all_reduce", pack, kernel, -1, algorithm, bounds)
+            self._keep(key, plan)
+        return plan
+
+    def plan_scatter(
+        self, array: Array, op: Op, axis: int, bounds: Bounds, algorithm: str | None
+    ) -> Plan:
+        """Return the plan of a reduce-scatter along `axis` into blocks of rows."""
+        key = (array.dtype, array.shape, op, axis, bounds, algorithm)
+        plan = self._plans.get(key)
+        if plan is None:
+            kernel = kernel_for(op, array.dtype)
             plan = self._make(
-                "all_reduce", kernel.work_dtype, shape, kernel, -1, algorithm
+                "reduce_scatter", array, kernel, -1, algorithm, bounds, axis
             )
             self._keep(key, plan)
         return plan
@@ -88,22 +106,25 @@ class Planner:
     def _make(
         self,
         collective: str,
-        dtype: np.dtype[Any],
-        shape: tuple[int, ...],
+        array: Array,
         kernel: Kernel | None,
         root: int,
         algorithm: str | None,
+        bounds: Bounds,
+        axis: int = -1,
     ) -> Plan:
-        work_dtype = dtype if kernel is None else kernel.work_dtype
-        elements = int(np.prod(shape, dtype=np.int64))
-        nbytes = elements * work_dtype.itemsize
-        choice = self.choose(collective, nbytes, kernel, algorithm)
+        work_dtype = array.dtype if kernel is None else kernel.work_dtype
+        choice = self.choose(
+            collective, array.size * work_dtype.itemsize, kernel, algorithm
+        )
         descriptor = Descriptor(
             collective,
-            dtype=str(dtype),
+            dtype=str(array.dtype),
             op="" if kernel is None else kernel.op,
-            shape=shape,
+            shape=array.shape,
             root=root,
+            axis=axis,
+            splits=bounds if axis >= 0 else (),
             algorithm=choice.algorithm,
         )
         return Plan(
@@ -111,8 +132,8 @@ class Planner:
             run=TABLE[collective][choice.algorithm].run,
             kernel=kernel,
             work_dtype=work_dtype,
-            result_dtype=dtype if kernel is None else kernel.result_dtype,
-            bounds=even_bounds(elements, self.group.size),
+            result_dtype=array.dtype if kernel is None else kernel.result_dtype,
+            bounds=bounds,
         )
 
     def move(self, plan: Plan, array: Array, target: Array) -> None:
@@ -130,16 +151,35 @@ class Planner:
 
     def move_flat(self, plan: Plan, source: Array, work: Array) -> None:
         """Run a plan between flat arrays of its `work_dtype`; in place if the same."""
+        root = plan.descriptor.root
+        plan.run(self.task(plan.bounds, source, work, plan.kernel, root))
+
+    def task(
+        self,
+        bounds: Bounds,
+        source: Array,
+        work: Array,
+        kernel: Kernel | None = None,
+        root: int = -1,
+        source_bounds: Bounds | None = None,
+    ) -> Task:
+        """Return a task under this communicator's options."""
         options = self.options
-        plan.run(
-            Task(
-                self.group,
-                plan.bounds,
-                source,
-                work,
-                plan.kernel,
-                plan.descriptor.root,
-                options.timeout_s,
-                options.segment_bytes,
-            )
+        return Task(
+            self.group,
+            bounds,
+            source,
+            work,
+            kernel,
+            root,
+            options.timeout_s,
+            options.segment_bytes,
+            source_bounds,
         )
+
+    def check_root(self, root: int) -> None:
+        """Raise `InvalidArgumentError` unless `root` is a rank."""
+        if not 0 <= root < self.group.size:
+            raise InvalidArgumentError(
+                f"root is {root}; wanted a rank from 0 to {self.group.size - 1}"
+            )

@@ -17,7 +17,7 @@ import numpy as np
 
 from collectives import exits
 from collectives._version import __version__
-from collectives.algorithms.stepwise import all_gather_bytes
+from collectives.algorithms.small import all_gather_bytes
 from collectives.arena import LocalRanks, shared_arena
 from collectives.board import Board, board_bytes
 from collectives.communicator import Communicator
@@ -32,7 +32,7 @@ from collectives.transport.mpi import MPIMessages
 from collectives.waiting import Liveness
 from collectives.watchdog import Guarded
 
-HEAP_BYTES = 1 << 16  # a rank's part of the arena; holds the boards of its groups
+HEAP_BYTES = 1 << 20  # a rank's part of the arena; holds the boards of its groups
 
 _world: Communicator | None = None
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 VENDORS = {
@@ -38,6 +39,16 @@ class Topology:
     """Cores of this host that its ranks may run on, taken together."""
     mpi: MPIFacts | None = None
     devices: tuple[str, ...] = ()
+
+    def restricted(self, ranks: Sequence[int]) -> Topology:
+        """Return the topology of some of the ranks, of which this one is one."""
+        used = sorted({self.host_of[rank] for rank in ranks})
+        return replace(
+            self,
+            rank=list(ranks).index(self.rank),
+            hosts=tuple(self.hosts[host] for host in used),
+            host_of=tuple(used.index(self.host_of[rank]) for rank in ranks),
+        )
 
     @property
     def local_ranks(self) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 
-from collectives.algorithms.stepwise import all_gather_bytes
+from collectives.algorithms.small import all_gather_bytes
 from collectives.descriptor import Descriptor, difference
 from collectives.errors import CollectiveTimeoutError, MismatchError, PeerFailedError
 from collectives.group import Group
@@ -42,10 +42,16 @@ def _call(field: str, descriptor: Descriptor) -> str:
 
 
 def silence(
-    group: Group, descriptor: Descriptor, timeout_s: float
+    group: Group,
+    descriptor: Descriptor,
+    timeout_s: float,
+    peers: Sequence[int] | None = None,
 ) -> CollectiveTimeoutError:
-    """Return the error for a deadline that passed, and mark the group as broken."""
-    absent = [f"rank {rank} {what}" for rank, what in group.absent().items()]
+    """Return the error for a deadline that passed, and mark the group as broken.
+
+    `peers` are the ranks that the call was about, where those are not all.
+    """
+    absent = [f"rank {rank} {what}" for rank, what in group.absent(peers).items()]
     far = group.size - group.topology.local_size
     if far:
         absent.append(f"{far} ranks are on other hosts and cannot be seen from here")

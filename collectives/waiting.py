@@ -95,6 +95,7 @@ class Liveness:
         """Watch the peers in `{rank: pid}`."""
         self._poll = select.poll() if hasattr(select, "poll") else None
         self._ranks: dict[int, int] = {}
+        self._number: Mapping[int, int] | None = None
         if self._poll is None or not hasattr(os, "pidfd_open"):
             return
         for rank, pid in pids.items():
@@ -109,7 +110,17 @@ class Liveness:
         """Return the ranks whose processes have ended."""
         if not self._ranks or self._poll is None:
             return []
-        return sorted(self._ranks[descriptor] for descriptor, _ in self._poll.poll(0))
+        dead = [self._ranks[descriptor] for descriptor, _ in self._poll.poll(0)]
+        if self._number is None:
+            return sorted(dead)
+        return sorted(self._number[rank] for rank in dead if rank in self._number)
+
+    def renumbered(self, number: Mapping[int, int]) -> Liveness:
+        """Return a view for a group in which rank r has number[r]; not to be closed."""
+        view = Liveness({})
+        view._poll, view._ranks = self._poll, self._ranks
+        view._number = number
+        return view
 
     def close(self) -> None:
         """Stop watching; may be called twice."""

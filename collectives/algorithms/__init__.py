@@ -85,19 +85,25 @@ TABLE: dict[str, dict[str, Algorithm]] = {
     "all_reduce": {
         NATIVE: _native(native.all_reduce),
         "recursive_doubling": Algorithm(
-            _stepwise(schedules.recursive_doubling, everything), "fewest steps: small arrays"
+            _stepwise(schedules.recursive_doubling, everything),
+            "fewest steps: small arrays",
         ),
         "halving_doubling": Algorithm(
-            _stepwise(schedules.halving_doubling, everything), "few steps and bytes, 2^k ranks"
+            _stepwise(schedules.halving_doubling, everything),
+            "few steps and bytes, 2^k ranks",
         ),
         "circulant": Algorithm(
-            _stepwise(schedules.circulant_all_reduce, everything), "few steps and bytes, any ranks"
+            _stepwise(schedules.circulant_all_reduce, everything),
+            "few steps and bytes, any ranks",
         ),
         "ring": Algorithm(
-            _stepwise(schedules.ring_all_reduce, everything), "fewest bytes, neighbours only"
+            _stepwise(schedules.ring_all_reduce, everything),
+            "fewest bytes, neighbours only",
         ),
         "chain": Algorithm(
-            _stepwise(schedules.chain_all_reduce, everything), "in rank order", in_order=True
+            _stepwise(schedules.chain_all_reduce, everything),
+            "in rank order",
+            in_order=True,
         ),
         "pairwise": Algorithm(
             ordered.all_reduce, "in rank order, fewest bytes", in_order=True
@@ -106,26 +112,30 @@ TABLE: dict[str, dict[str, Algorithm]] = {
     "reduce": {
         NATIVE: _native(native.reduce),
         "tree": Algorithm(
-            _rooted(schedules.tree_reduce, everything_at_root), "fewest steps: small arrays"
+            _rooted(schedules.tree_reduce, everything_at_root),
+            "fewest steps: small arrays",
         ),
         "ring": Algorithm(
-            _rooted(schedules.ring_reduce, everything_at_root), "shares the adding: large arrays"
+            _rooted(schedules.ring_reduce, everything_at_root),
+            "shares the adding: large arrays",
         ),
         "chain": Algorithm(
-            _rooted(schedules.chain_reduce, everything_at_root), "in rank order", in_order=True
+            _rooted(schedules.chain_reduce, everything_at_root),
+            "in rank order",
+            in_order=True,
         ),
     },
     "reduce_scatter": {
         NATIVE: _native(native.reduce_scatter),
         "circulant": Algorithm(
-            _stepwise(schedules.circulant_reduce_scatter, own_block), "fewest steps and bytes"
+            _stepwise(schedules.circulant_reduce_scatter, own_block),
+            "fewest steps and bytes",
         ),
         "ring": Algorithm(
-            _stepwise(schedules.ring_reduce_scatter, own_block), "fewest bytes, neighbours only"
+            _stepwise(schedules.ring_reduce_scatter, own_block),
+            "fewest bytes, neighbours only",
         ),
-        "pairwise": Algorithm(
-            ordered.reduce_scatter, "in rank order", in_order=True
-        ),
+        "pairwise": Algorithm(ordered.reduce_scatter, "in rank order", in_order=True),
     },
     "scan": {
         NATIVE: _native(native.scan),
@@ -137,9 +147,12 @@ TABLE: dict[str, dict[str, Algorithm]] = {
     },
     "broadcast": {
         NATIVE: _native(native.broadcast),
-        "tree": Algorithm(_rooted(schedules.tree_broadcast, everything_at_root), "fewest steps"),
+        "tree": Algorithm(
+            _rooted(schedules.tree_broadcast, everything_at_root), "fewest steps"
+        ),
         "chain": Algorithm(
-            _rooted(schedules.chain_broadcast, everything_at_root), "segments flow: large arrays"
+            _rooted(schedules.chain_broadcast, everything_at_root),
+            "segments flow: large arrays",
         ),
     },
     "all_gather": {
@@ -148,7 +161,8 @@ TABLE: dict[str, dict[str, Algorithm]] = {
             _stepwise(schedules.circulant_all_gather, no_more), "fewest steps and bytes"
         ),
         "ring": Algorithm(
-            _stepwise(schedules.ring_all_gather, no_more), "fewest bytes, neighbours only"
+            _stepwise(schedules.ring_all_gather, no_more),
+            "fewest bytes, neighbours only",
         ),
     },
     "gather": {
@@ -156,14 +170,18 @@ TABLE: dict[str, dict[str, Algorithm]] = {
         "tree": Algorithm(
             _rooted(schedules.tree_gather, no_more), "fewest steps", whole=True
         ),
-        "linear": Algorithm(_rooted(schedules.linear_gather, no_more), "every byte moved once"),
+        "linear": Algorithm(
+            _rooted(schedules.linear_gather, no_more), "every byte moved once"
+        ),
     },
     "scatter": {
         NATIVE: _native(native.scatter),
         "tree": Algorithm(
             _rooted(schedules.tree_scatter, no_more), "fewest steps", whole=True
         ),
-        "linear": Algorithm(_rooted(schedules.linear_scatter, no_more), "every byte moved once"),
+        "linear": Algorithm(
+            _rooted(schedules.linear_scatter, no_more), "every byte moved once"
+        ),
     },
     "all_to_all": {
         NATIVE: _native(native.all_to_all),
@@ -173,6 +191,9 @@ TABLE: dict[str, dict[str, Algorithm]] = {
     },
 }
 
+REDUCING = frozenset(
+    ("all_reduce", "reduce", "reduce_scatter", "scan", "exclusive_scan")
+)
 AUTO = "auto"
 ALGORITHMS: dict[str, tuple[str, ...]] = {
     collective: (AUTO, *table) for collective, table in TABLE.items()

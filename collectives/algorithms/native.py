@@ -34,6 +34,8 @@ MPI_BOOL_OPS = {"min": "LAND", "max": "LOR", "and": "LAND", "or": "LOR", "xor": 
 
 def refusal(kernel: Kernel) -> str:
     """Return why the MPI cannot reduce this correctly; empty when it can."""
+    if kernel.op not in (MPI_BOOL_OPS if kernel.kind == "b" else MPI_OPS):
+        return f"MPI has no {kernel.op} for {kernel.work_dtype}"
     if kernel.op in ("min", "max") and kernel.kind in "ef":
         return "MPI libraries lose NaN in min and max"
     return ""

@@ -57,9 +57,7 @@ def all_to_all_lengths(group: Group, lengths: list[int], timeout_s: float) -> li
     source = np.array(lengths, np.int64)
     work = source.copy()
     bounds = tuple(range(group.size + 1))
-    task = Task(
-        group, bounds, source, work, timeout_s=timeout_s, source_bounds=bounds
-    )
+    task = Task(group, bounds, source, work, timeout_s=timeout_s, source_bounds=bounds)
     run_schedule(task, pairwise_all_to_all(group.rank, group.size))
     return [int(length) for length in work]
 

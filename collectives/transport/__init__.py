@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 Buffer = Any
@@ -30,6 +31,12 @@ class Messages(Protocol):
 
     def receive(self, peer: int, data: Buffer, tag: int) -> Pending:
         """Start receiving exactly `len(data)` bytes from `peer` into `data`."""
+
+    def derive(self, ranks: Sequence[int]) -> Messages:
+        """Return a transport of its own for some of the ranks, in that order.
+
+        Collective over `ranks`; may block.
+        """
 
     def close(self) -> None:
         """Give up the transport's resources; may be called twice."""

@@ -9,14 +9,16 @@ A send copies its bytes into the receiver's mailbox and is done at once.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict, deque
-from collections.abc import Callable
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from collectives.transport import Buffer, Finished, Pending
 
 T = TypeVar("T")
-Key = tuple[int, int, int]
+Context = tuple[object, ...]
+Key = tuple[Context, int, int, int]
+"""Context, receiver, sender, tag."""
 
 
 class Mailboxes:
@@ -31,21 +33,38 @@ class Mailboxes:
 class Loopback:
     """One rank's end of a loopback world."""
 
-    def __init__(self, mailboxes: Mailboxes, rank: int, size: int) -> None:
-        """Be `rank` of `size` ranks that share `mailboxes`."""
+    def __init__(
+        self, mailboxes: Mailboxes, rank: int, size: int, context: Context = ()
+    ) -> None:
+        """Be `rank` of `size` ranks that share `mailboxes`.
+
+        `context` keeps the messages of derived transports apart.
+        """
         self._mailboxes = mailboxes
+        self._context = context
+        self._derived: Counter[tuple[int, ...]] = Counter()
         self.rank = rank
         self.size = size
 
     def send(self, peer: int, data: Buffer, tag: int) -> Pending:
         """Put a copy of `data` into the peer's mailbox."""
         with self._mailboxes.lock:
-            self._mailboxes.arrived[peer, self.rank, tag].append(bytes(data))
+            key = (self._context, peer, self.rank, tag)
+            self._mailboxes.arrived[key].append(bytes(data))
         return Finished()
 
     def receive(self, peer: int, data: Buffer, tag: int) -> Pending:
         """Take the peer's next message when it is there."""
-        return _Receive(self._mailboxes, (self.rank, peer, tag), memoryview(data))
+        key = (self._context, self.rank, peer, tag)
+        return _Receive(self._mailboxes, key, memoryview(data))
+
+    def derive(self, ranks: Sequence[int]) -> Loopback:
+        """Return an end in a world of some of the ranks."""
+        members = tuple(ranks)
+        self._derived[members] += 1
+        context = (*self._context, members, self._derived[members])
+        rank = members.index(self.rank)
+        return Loopback(self._mailboxes, rank, len(members), context)
 
     def close(self) -> None:
         """Do nothing: the mailboxes go with their last user."""
@@ -67,8 +86,8 @@ class _Receive:
             message = queue.popleft()
         if len(message) != self._data.nbytes:
             raise AssertionError(
-                f"rank {self._key[0]} got {len(message)} bytes from rank "
-                f"{self._key[1]}; wanted {self._data.nbytes}"
+                f"rank {self._key[1]} got {len(message)} bytes from rank "
+                f"{self._key[2]}; wanted {self._data.nbytes}"
             )
         self._data[:] = message
         self._data = None

@@ -6,6 +6,7 @@ by orders of magnitude and cannot be given a deadline.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from collectives.transport import Buffer, Pending
@@ -36,6 +37,18 @@ class MPIMessages:
     def receive(self, peer: int, data: Buffer, tag: int) -> Pending:
         """Start receiving `len(data)` bytes from `peer`."""
         return _Request(self.comm.Irecv(data, peer, tag))
+
+    def derive(self, ranks: Sequence[int]) -> MPIMessages:
+        """Return a transport over a communicator of some of the ranks."""
+        if list(ranks) == list(range(self.size)):
+            return MPIMessages(self.comm.Dup())
+        everybody = self.comm.Get_group()
+        some = everybody.Incl(list(ranks))
+        try:
+            return MPIMessages(self.comm.Create_group(some))
+        finally:
+            some.Free()
+            everybody.Free()
 
     def close(self) -> None:
         """Free the communicator; collective in MPI, so only called on all ranks."""

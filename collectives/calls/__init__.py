@@ -1,0 +1,87 @@
+"""One function per collective: arguments in, a described and runnable `Call` out.
+
+Preparing a call is purely local. What it finds wrong it raises, and the communicator
+puts that into the descriptor instead of leaving the other ranks waiting. Nothing is
+moved before all ranks have agreed on the descriptor; `out` is written only after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from collectives.buffers import check_out
+from collectives.descriptor import Descriptor
+from collectives.errors import InvalidArgumentError
+from collectives.kernels import Array
+from collectives.partition import bounds_of, even_bounds
+from collectives.plans import Plan, Planner
+
+
+class Call(NamedTuple):
+    """A call that can be agreed upon and then run."""
+
+    descriptor: Descriptor
+    run: Callable[[], Any]
+
+
+def target_for(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return the array that the result goes to: new, or the caller's `out`."""
+    return np.empty(shape, dtype) if out is None else check_out(out, shape, dtype)
+
+
+def moving(planner: Planner, plan: Plan, array: Array, out: Any) -> Call:
+    """Return the call that runs a plan into a new array or into `out`."""
+    target = target_for(out, array.shape, plan.result_dtype)
+
+    def run() -> Array:
+        planner.move(plan, array, target)
+        return target
+
+    return Call(plan.descriptor, run)
+
+
+def check_axis(axis: int, ndim: int) -> int:
+    """Return the axis counted from the front.
+
+    Raises:
+        InvalidArgumentError: there is no such axis.
+    """
+    if not -ndim <= axis < ndim:
+        raise InvalidArgumentError(f"axis is {axis}; wanted one of the {ndim} axes")
+    return axis % ndim
+
+
+def with_length(shape: tuple[int, ...], axis: int, length: int) -> tuple[int, ...]:
+    """Return a shape with another length along one axis."""
+    return (*shape[:axis], length, *shape[axis + 1 :])
+
+
+def split_lengths(length: int, ranks: int, splits: Any) -> list[int]:
+    """Return how much of `length` each rank gets: `splits`, or as even as can be.
+
+    Raises:
+        InvalidArgumentError: `splits` is not one length for each rank, or their sum is
+            not `length`.
+    """
+    if splits is None:
+        return [high - low for low, high in pairwise(even_bounds(length, ranks))]
+    lengths = [int(split) for split in splits]
+    if len(lengths) != ranks or min(lengths) < 0 or sum(lengths) != length:
+        raise InvalidArgumentError(
+            f"splits is {lengths}; wanted {ranks} lengths with the sum {length}"
+        )
+    return lengths
+
+
+def row_elements(shape: tuple[int, ...], axis: int) -> int:
+    """Return the elements of one row: what a length of 1 along `axis` holds."""
+    return int(np.prod(with_length(shape, axis, 1), dtype=np.int64))
+
+
+def row_bounds(lengths: list[int], elements: int) -> tuple[int, ...]:
+    """Return bounds in elements of blocks given in rows."""
+    return bounds_of([length * elements for length in lengths])

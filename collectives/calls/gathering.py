@@ -1,0 +1,265 @@
+"""Calls that move: broadcast, all_gather, gather, scatter, all_to_all.
+
+Lengths along one axis may differ by rank. They are no part of the descriptor, which has
+to be the same everywhere; the ranks tell each other once they have agreed on the rest.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+
+from collectives.algorithms.small import (
+    all_gather_bytes,
+    all_gather_rows,
+    all_to_all_lengths,
+    broadcast_bytes,
+)
+from collectives.buffers import as_array, check_out, flat_source, flat_work
+from collectives.calls import (
+    Call,
+    check_axis,
+    moving,
+    row_bounds,
+    row_elements,
+    split_lengths,
+    with_length,
+)
+from collectives.descriptor import Descriptor
+from collectives.errors import InvalidArgumentError
+from collectives.kernels import Array
+from collectives.partition import Bounds
+from collectives.plans import Planner
+from collectives.selection import wanted
+
+
+def broadcast(
+    planner: Planner, x: Any, root: int, out: Any, algorithm: str | None
+) -> Call:
+    """Give everybody the root's array; the others' `x` tells shape and dtype."""
+    planner.check_root(root)
+    array = as_array(x)
+    plan = planner.plan("broadcast", array, None, root, algorithm)
+    return moving(planner, plan, array, out)
+
+
+def all_gather(
+    planner: Planner, x: Any, axis: int, out: Any, algorithm: str | None
+) -> Call:
+    """Join the ranks' arrays along `axis`; everybody gets the whole."""
+    return _joining(planner, "all_gather", x, -1, axis, out, algorithm)
+
+
+def gather(
+    planner: Planner, x: Any, root: int, axis: int, out: Any, algorithm: str | None
+) -> Call:
+    """Join the ranks' arrays along `axis`; the root gets the whole, the others None."""
+    planner.check_root(root)
+    out = out if planner.group.rank == root else None
+    return _joining(planner, "gather", x, root, axis, out, algorithm)
+
+
+def _joining(
+    planner: Planner,
+    collective: str,
+    x: Any,
+    root: int,
+    axis: int,
+    out: Any,
+    algorithm: str | None,
+) -> Call:
+    array = as_array(x)
+    array = array.reshape(1) if array.ndim == 0 else array
+    axis = check_axis(axis, array.ndim)
+    name = _requested(planner, collective, algorithm)
+    descriptor = Descriptor(
+        collective,
+        dtype=str(array.dtype),
+        shape=with_length(array.shape, axis, -1),
+        root=root,
+        axis=axis,
+        algorithm=name,
+    )
+    out_length = -1
+    if out is not None:
+        out_length = np.shape(out)[axis] if np.ndim(out) == array.ndim else -1
+        shape = with_length(array.shape, axis, out_length)
+        out = check_out(out, shape, array.dtype)
+
+    def run() -> Array | None:
+        group = planner.group
+        lengths = _lengths(planner, array.shape[axis], out_length, axis)
+        whole = with_length(array.shape, axis, sum(lengths))
+        bounds = row_bounds(lengths, row_elements(array.shape, axis))
+        algorithm = planner.algorithm(collective, bounds[-1] * array.itemsize, name)
+        mine = flat_source(np.moveaxis(array, axis, 0), array.dtype)
+        if root not in (-1, group.rank):
+            work, bounds = _room(mine, bounds, group.rank, algorithm.whole)
+            algorithm.run(planner.task(bounds, work, work, root=root))
+            return None
+        target = np.empty(whole, array.dtype) if out is None else out
+        rows = np.moveaxis(target, axis, 0)
+        work, direct = flat_work(rows, array.dtype)
+        place = work[bounds[group.rank] : bounds[group.rank + 1]]
+        if np.may_share_memory(mine, work):
+            mine = mine.copy()  # it may lie anywhere in `out`
+        place[...] = mine
+        algorithm.run(planner.task(bounds, work, work, root=root))
+        if not direct:
+            rows[...] = work.reshape(rows.shape)
+        return target
+
+    return Call(descriptor, run)
+
+
+def scatter(
+    planner: Planner,
+    x: Any,
+    root: int,
+    axis: int,
+    splits: Any,
+    out: Any,
+    algorithm: str | None,
+) -> Call:
+    """Give each rank its block of rows of the root's array; `x` is the root's alone."""
+    planner.check_root(root)
+    group = planner.group
+    name = _requested(planner, "scatter", algorithm)
+    descriptor = Descriptor("scatter", root=root, algorithm=name)
+    header, rows = b"", None
+    if group.rank == root:
+        array = as_array(x)
+        axis = check_axis(axis, array.ndim)
+        lengths = split_lengths(array.shape[axis], group.size, splits)
+        header = pickle.dumps((array.dtype, array.shape, axis, lengths))
+        rows = np.moveaxis(array, axis, 0)
+
+    def run() -> Array:
+        timeout_s = planner.options.timeout_s
+        told = pickle.loads(broadcast_bytes(group, header, root, timeout_s))
+        dtype, shape, axis, lengths = told
+        bounds = row_bounds(lengths, row_elements(shape, axis))
+        algorithm = planner.algorithm("scatter", bounds[-1] * dtype.itemsize, name)
+        own_shape = with_length(shape, axis, lengths[group.rank])
+        target = _common_out(planner, out, own_shape, dtype)
+        if rows is not None:
+            source = flat_source(rows, dtype)
+            algorithm.run(planner.task(bounds, source, source, root=root))
+            mine = source[bounds[root] : bounds[root + 1]]
+        else:
+            length = bounds[group.rank + 1] - bounds[group.rank]
+            room, blocks = _room(
+                np.empty(length, dtype), bounds, group.rank, algorithm.whole
+            )
+            algorithm.run(planner.task(blocks, room, room, root=root))
+            mine = room[blocks[group.rank] : blocks[group.rank + 1]]
+        own = np.moveaxis(target, axis, 0)
+        own[...] = mine.reshape(own.shape)
+        return target
+
+    return Call(descriptor, run)
+
+
+def all_to_all(
+    planner: Planner, x: Any, axis: int, splits: Any, out: Any, algorithm: str | None
+) -> Call:
+    """Send each rank its block of rows; get the ranks' blocks joined in rank order."""
+    array, group = as_array(x), planner.group
+    axis = check_axis(axis, array.ndim)
+    lengths = split_lengths(array.shape[axis], group.size, splits)
+    name = _requested(planner, "all_to_all", algorithm)
+    descriptor = Descriptor(
+        "all_to_all",
+        dtype=str(array.dtype),
+        shape=with_length(array.shape, axis, -1),
+        axis=axis,
+        algorithm=name,
+    )
+
+    def run() -> Array:
+        timeout_s, rank = planner.options.timeout_s, group.rank
+        incoming = all_to_all_lengths(group, lengths, timeout_s)
+        elements = row_elements(array.shape, axis)
+        bounds, source_bounds = (
+            row_bounds(incoming, elements),
+            row_bounds(lengths, elements),
+        )
+        shape = with_length(array.shape, axis, sum(incoming))
+        target = _common_out(planner, out, shape, array.dtype)
+        source = flat_source(np.moveaxis(array, axis, 0), array.dtype)
+        rows = np.moveaxis(target, axis, 0)
+        work, direct = flat_work(rows, array.dtype)
+        if np.may_share_memory(source, work):
+            source = source.copy()
+        own = source[source_bounds[rank] : source_bounds[rank + 1]]
+        work[bounds[rank] : bounds[rank + 1]] = own
+        # The choice must be the same everywhere, and only this is known everywhere.
+        algorithm = planner.algorithm("all_to_all", 0, name)
+        algorithm.run(planner.task(bounds, source, work, source_bounds=source_bounds))
+        if not direct:
+            rows[...] = work.reshape(rows.shape)
+        return target
+
+    return Call(descriptor, run)
+
+
+def _requested(planner: Planner, collective: str, algorithm: str | None) -> str:
+    """Return the name that is asked for, after making sure that it can be had."""
+    name = wanted(collective, planner.options, algorithm)
+    planner.choose(collective, 0, None, name)
+    return name
+
+
+def _lengths(planner: Planner, length: int, out_length: int, axis: int) -> list[int]:
+    """Exchange lengths; raise the same error everywhere if an `out` does not fit."""
+    row = np.array([length, out_length], np.int64)
+    rows = all_gather_rows(planner.group, row, planner.options.timeout_s)
+    lengths: list[int] = rows[:, 0].tolist()
+    for rank, given in enumerate(rows[:, 1].tolist()):
+        if given not in (-1, sum(lengths)):
+            raise InvalidArgumentError(
+                f"rank {rank}: out has length {given} along axis {axis}; "
+                f"wanted {sum(lengths)}, the sum of {lengths}"
+            )
+    return lengths
+
+
+def _common_out(
+    planner: Planner, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> Array:
+    """Return the target, or raise the same error everywhere if an `out` does not fit.
+
+    Here the shape that is wanted is known only after the ranks have talked.
+    """
+    error, target = "", None
+    if out is None:
+        target = np.empty(shape, dtype)
+    else:
+        try:
+            target = check_out(out, shape, dtype)
+        except (TypeError, ValueError) as own:
+            error = str(own)
+    timeout_s = planner.options.timeout_s
+    flag = np.array([bool(error)], np.int64)
+    if all_gather_rows(planner.group, flag, timeout_s).any():
+        texts = all_gather_bytes(planner.group, error.encode(), timeout_s)
+        raise InvalidArgumentError(
+            "; ".join(f"rank {r}: {t.decode()}" for r, t in enumerate(texts) if t)
+        )
+    assert target is not None
+    return target
+
+
+def _room(mine: Array, bounds: Bounds, rank: int, whole: bool) -> tuple[Array, Bounds]:
+    """Return where a rank that is not the root works, and its blocks there.
+
+    Either there is room for the whole array, or all blocks but its own are empty.
+    """
+    if whole:
+        work = np.empty(bounds[-1], mine.dtype)
+        work[bounds[rank] : bounds[rank + 1]] = mine
+        return work, bounds
+    blocks = len(bounds) - 1
+    return mine, (0,) * (rank + 1) + (mine.size,) * (blocks - rank)

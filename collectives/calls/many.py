@@ -1,0 +1,130 @@
+"""Calls on lists of arrays: small ones travel together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from collectives import packing
+from collectives.buffers import as_array, flat_source
+from collectives.calls import Call, target_for
+from collectives.descriptor import Descriptor
+from collectives.errors import InvalidArgumentError
+from collectives.kernels import Array, Kernel, Op, kernel_for
+from collectives.plans import Plan, Planner
+
+Move = tuple[packing.Pack, Plan]
+
+
+def all_reduce_many(
+    planner: Planner,
+    arrays: Sequence[Any],
+    op: Op,
+    out: Sequence[Any] | None,
+    bytes_per_pack: int,
+    algorithm: str | None,
+) -> Call:
+    """Combine each array of a list over all ranks."""
+    given, outs = _lists(arrays, out, bytes_per_pack)
+    kernels = [kernel_for(op, array.dtype) for array in given]
+    targets = [
+        target_for(its_out, array.shape, kernel.result_dtype)
+        for array, its_out, kernel in zip(given, outs, kernels, strict=True)
+    ]
+    packs = packing.make_packs(
+        [kernel.work_dtype for kernel in kernels],
+        [array.size for array in given],
+        bytes_per_pack,
+    )
+    moves = [(pack, _plan(planner, pack, kernels, algorithm)) for pack in packs]
+    descriptor = _describe("all_reduce_many", given, -1, bytes_per_pack, moves)
+    return Call(descriptor, lambda: _run(planner, moves, given, targets))
+
+
+def broadcast_many(
+    planner: Planner,
+    arrays: Sequence[Any],
+    root: int,
+    out: Sequence[Any] | None,
+    bytes_per_pack: int,
+    algorithm: str | None,
+) -> Call:
+    """Give everybody the root's list of arrays."""
+    planner.check_root(root)
+    given, outs = _lists(arrays, out, bytes_per_pack)
+    targets = [
+        target_for(its_out, array.shape, array.dtype)
+        for array, its_out in zip(given, outs, strict=True)
+    ]
+    packs = packing.make_packs(
+        [array.dtype for array in given], [a.size for a in given], bytes_per_pack
+    )
+    moves = []
+    for pack in packs:
+        like = np.broadcast_to(np.empty((), pack.dtype), (pack.elements,))
+        plan = planner.plan("broadcast", like, None, root, algorithm)
+        moves.append((pack, plan))
+    descriptor = _describe("broadcast_many", given, root, bytes_per_pack, moves)
+    return Call(descriptor, lambda: _run(planner, moves, given, targets))
+
+
+def _lists(
+    arrays: Sequence[Any], out: Sequence[Any] | None, bytes_per_pack: int
+) -> tuple[list[Array], list[Any]]:
+    """Return the inputs as arrays, and a target or None for each."""
+    if bytes_per_pack < 0:
+        raise InvalidArgumentError(
+            f"bytes_per_pack is {bytes_per_pack}; wanted 0 (automatic) or more"
+        )
+    given = [as_array(x) for x in arrays]
+    outs = [None] * len(given) if out is None else list(out)
+    if len(outs) != len(given):
+        raise InvalidArgumentError(
+            f"out has {len(outs)} arrays; wanted {len(given)}, one for each input"
+        )
+    return given, outs
+
+
+def _plan(
+    planner: Planner, pack: packing.Pack, kernels: list[Kernel], algorithm: str | None
+) -> Plan:
+    like = np.broadcast_to(np.empty((), pack.dtype), (pack.elements,))
+    return planner.plan_pack(kernels[pack.members[0]], like, algorithm)
+
+
+def _describe(
+    collective: str,
+    given: list[Array],
+    root: int,
+    bytes_per_pack: int,
+    moves: list[Move],
+) -> Descriptor:
+    chosen = dict.fromkeys(plan.descriptor.algorithm for _, plan in moves)
+    return Descriptor(
+        collective,
+        dtype="list",
+        op=moves[0][1].descriptor.op if moves else "",
+        shape=tuple((str(array.dtype), array.shape) for array in given),
+        root=root,
+        algorithm=f"{' '.join(chosen)}, bytes_per_pack {bytes_per_pack}",
+    )
+
+
+def _run(
+    planner: Planner, moves: list[Move], given: list[Array], targets: list[Array]
+) -> list[Array]:
+    for pack, plan in moves:
+        members = [given[position] for position in pack.members]
+        goals = [targets[position] for position in pack.members]
+        if len(members) == 1:
+            planner.move(plan, members[0], goals[0])
+            continue
+        buffer = np.empty(pack.elements, plan.work_dtype)
+        packing.pack_into(buffer, [flat_source(m, plan.work_dtype) for m in members])
+        planner.move_flat(plan, buffer, buffer)
+        parts = packing.unpack(buffer, [member.size for member in members])
+        for goal, part in zip(goals, parts, strict=True):
+            goal[...] = part.reshape(goal.shape)
+    return targets

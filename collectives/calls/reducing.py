@@ -1,0 +1,105 @@
+"""Calls that combine: all_reduce, reduce, reduce_scatter, scan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from collectives.buffers import as_array, flat_source
+from collectives.calls import (
+    Call,
+    check_axis,
+    moving,
+    row_bounds,
+    row_elements,
+    split_lengths,
+    target_for,
+    with_length,
+)
+from collectives.errors import UnsupportedError
+from collectives.kernels import Array, Op, check_op, identity
+from collectives.plans import Planner
+
+
+def all_reduce(
+    planner: Planner, x: Any, op: Op, out: Any, algorithm: str | None
+) -> Call:
+    """Combine over all ranks; everybody gets the result."""
+    array = as_array(x)
+    return moving(
+        planner, planner.plan("all_reduce", array, op, -1, algorithm), array, out
+    )
+
+
+def reduce(
+    planner: Planner, x: Any, op: Op, root: int, out: Any, algorithm: str | None
+) -> Call:
+    """Combine over all ranks; the root gets the result, the others None."""
+    planner.check_root(root)
+    array = as_array(x)
+    plan = planner.plan("reduce", array, op, root, algorithm)
+    if planner.group.rank == root:
+        return moving(planner, plan, array, out)
+
+    def give() -> None:
+        source = flat_source(array, plan.work_dtype)
+        planner.move_flat(plan, source, np.empty_like(source))
+
+    return Call(plan.descriptor, give)
+
+
+def scan(
+    planner: Planner, x: Any, op: Op, exclusive: bool, out: Any, algorithm: str | None
+) -> Call:
+    """Combine over this rank and those before it, or only over those before it."""
+    array = as_array(x)
+    if check_op(op) == "mean":
+        raise UnsupportedError("scan by mean; take the sum, and divide as you mean it")
+    name = "exclusive_scan" if exclusive else "scan"
+    plan = planner.plan(name, array, op, -1, algorithm)
+    if not exclusive:
+        return moving(planner, plan, array, out)
+    assert plan.kernel is not None
+    first = identity(plan.kernel) if planner.group.rank == 0 else None
+    target = target_for(out, array.shape, plan.result_dtype)
+
+    def run() -> Array:
+        source = flat_source(array, plan.work_dtype)
+        work = np.empty_like(source)
+        if first is not None:
+            work[...] = first
+        planner.move_flat(plan, source, work)
+        target[...] = work.reshape(target.shape)
+        return target
+
+    return Call(plan.descriptor, run)
+
+
+def reduce_scatter(
+    planner: Planner,
+    x: Any,
+    op: Op,
+    axis: int,
+    splits: Any,
+    out: Any,
+    algorithm: str | None,
+) -> Call:
+    """Combine over all ranks; each rank gets its block of rows along `axis`."""
+    array, rank = as_array(x), planner.group.rank
+    axis = check_axis(axis, array.ndim)
+    lengths = split_lengths(array.shape[axis], planner.group.size, splits)
+    bounds = row_bounds(lengths, row_elements(array.shape, axis))
+    plan = planner.plan_scatter(array, op, axis, bounds, algorithm)
+    shape = with_length(array.shape, axis, lengths[rank])
+    target = target_for(out, shape, plan.result_dtype)
+
+    def run() -> Array:
+        source = flat_source(np.moveaxis(array, axis, 0), plan.work_dtype)
+        work = np.empty(source.size, plan.work_dtype)
+        planner.move_flat(plan, source, work)
+        rows = np.moveaxis(target, axis, 0)
+        rows[...] = work[bounds[rank] : bounds[rank + 1]].reshape(rows.shape)
+        return target
+
+    return Call(plan.descriptor, run)

@@ -1,0 +1,74 @@
+"""Groups made from groups: some of the ranks, or all of them once more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import count
+
+import numpy as np
+
+from collectives.board import Board, board_bytes
+from collectives.group import Group
+from collectives.transport import Messages
+from collectives.watchdog import Guarded
+
+PLACE_TAG = 0x6800
+
+
+def derive(parent: Group, ranks: Sequence[int], timeout_s: float) -> Group:
+    """Return a group of some of the parent's ranks, in that order.
+
+    Collective over `ranks` and nobody else. They must agree on the list already: making
+    a communicator blocks inside the MPI, under the watchdog.
+    """
+    with Guarded(timeout_s, lambda: f"rank {parent.rank} is stuck in making a group"):
+        messages = parent.messages.derive(ranks)
+    topology = parent.topology.restricted(ranks)
+    group = Group(
+        messages,
+        topology,
+        arena=parent.arena,
+        liveness=parent.liveness
+        and parent.liveness.renumbered(dict(zip(ranks, count(), strict=False))),
+        mpi=getattr(messages, "comm", None),
+        native=getattr(messages, "comm", None),
+        parent=parent,
+    )
+    if parent.arena is not None:
+        _share_a_board(group, timeout_s)
+    root = parent
+    while root.parent is not None:
+        root = root.parent
+    root.derived.add(group)
+    return group
+
+
+def _share_a_board(group: Group, timeout_s: float) -> None:
+    """Let the lowest rank of each host carve a board, and tell the others where."""
+    arena, members = group.arena, group.topology.local_ranks
+    assert arena is not None
+    nbytes = board_bytes(len(members))
+    offset = -1
+    if group.rank == members[0]:
+        with suppress(MemoryError):  # without a board they agree by messages: slower
+            offset = group.lines = arena.carve(nbytes)
+    offset = _tell(group, members, offset, timeout_s)
+    if offset >= 0:
+        group.use_board(Board(arena.view(offset, nbytes), members, group.rank))
+
+
+def _tell(group: Group, members: Sequence[int], number: int, timeout_s: float) -> int:
+    """Hand a number from the first member to the others."""
+    messages: Messages = group.messages
+    data = np.array([number], np.int64)
+    if group.rank == members[0]:
+        sends = [
+            messages.send(peer, data.view(np.uint8), PLACE_TAG) for peer in members[1:]
+        ]
+        for pending in sends:
+            group.wait(pending.done, timeout_s)
+    else:
+        pending = messages.receive(members[0], data.view(np.uint8), PLACE_TAG)
+        group.wait(pending.done, timeout_s)
+    return int(data[0])
