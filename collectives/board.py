@@ -44,6 +44,8 @@ CALLS = (
     "exchange",
     "group",
     "split",
+    "join",
+    "joined",
 )
 
 

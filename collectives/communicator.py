@@ -22,6 +22,7 @@ from collectives.errors import (
 )
 from collectives.group import Group
 from collectives.handles import Engine, Handle
+from collectives.joining import Join, agree_joining
 from collectives.kernels import kernel_for
 from collectives.methods import Collectives
 from collectives.options import Options
@@ -166,6 +167,30 @@ class Communicator(Collectives):
         """
         return self._wrap(self._submit(groups.split, color, key), "split by color None")
 
+    def join(self, divisor: str = "active") -> Join:
+        """Return a context in which ranks may make different numbers of calls.
+
+        ::
+
+            with comm.join():
+                for batch in batches:              # more on some ranks than on others
+                    gradient = comm.all_reduce(step(batch), "mean")
+
+        A rank that comes to the end of the block waits there and takes part in every
+        call that others still make, with something that changes nothing; all leave the
+        block together. A call in which such a rank would be the root, a group made
+        inside, and `check="off"` are errors. Every call costs some microseconds more.
+
+        Args:
+            divisor: whether `mean` divides by the ranks that are still `active`, or by
+                all of the `world`.
+        """
+        return Join(self._submit, self._group, self.options, divisor)
+
+    def fewest_steps(self, steps: int) -> int:
+        """Return the smallest number of steps that any rank has to make."""
+        return int(self.all_reduce(np.int64(steps), "min"))
+
     def _wrap(self, group: Group | None, what: str) -> Communicator:
         if group is None:
             return cast(Communicator, Outsider(self.rank, what))
@@ -189,7 +214,9 @@ class Communicator(Collectives):
             except Exception as own:  # whatever it is, the others must hear of it
                 error = own
                 descriptor = Descriptor(name, invalid=_in_short(own))
-            if not agree(group, descriptor, self.options):
+            if group.joining:
+                agree_joining(group, descriptor, timeout_s)
+            elif not agree(group, descriptor, self.options):
                 raise mismatch(group, descriptor, timeout_s)
             if error is not None:
                 raise error

@@ -33,6 +33,8 @@ class Descriptor:
     axis: int = -1
     splits: tuple[int, ...] = ()
     """Bounds of the ranks' blocks, where the caller may choose them."""
+    packs: int = -1
+    """`bytes_per_pack`, for lists."""
     algorithm: str = ""
     """The algorithm that will run, after `auto` has chosen."""
 

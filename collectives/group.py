@@ -15,6 +15,7 @@ import numpy as np
 
 from collectives.arena import Arena
 from collectives.board import Board, State
+from collectives.descriptor import Descriptor
 from collectives.ending import say
 from collectives.errors import BrokenCommunicatorError
 from collectives.farewell import Farewells
@@ -74,6 +75,12 @@ class Group:
         self.broken = ""
         self.closed = False
         self.doing = ""
+        self.joining = ""
+        """What divides a `mean` inside a join; empty outside of one."""
+        self.divisor = messages.size
+        """What a `mean` divides by."""
+        self.to_answer: Descriptor | None = None
+        """The call that is under way inside a join; None when all have joined."""
         self.one_board = False
         if board is not None:
             self.use_board(board)

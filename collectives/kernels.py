@@ -86,10 +86,10 @@ class Kernel:
         """Whether the ranks must be combined in order: we do not know a caller's op."""
         return self.op.startswith(CALLABLE)
 
-    def finish(self, reduced: Array, ranks: int) -> None:
+    def finish(self, reduced: Array, divisor: int) -> None:
         """Turn what has been combined over all ranks into the result, in place."""
-        if self.op == "mean" and ranks > 1:
-            np.true_divide(reduced, ranks, out=reduced)
+        if self.op == "mean" and divisor > 1:
+            np.true_divide(reduced, divisor, out=reduced)
 
 
 @lru_cache(maxsize=256)

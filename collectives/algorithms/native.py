@@ -71,7 +71,7 @@ def reduce_scatter(task: Task) -> None:
     with _guard(task, "Reduce_scatter"):
         task.group.native.Reduce_scatter(task.source, mine, lengths, _op(task))
     assert task.kernel is not None
-    task.kernel.finish(mine, task.group.size)
+    task.kernel.finish(mine, task.group.divisor)
 
 
 def broadcast(task: Task) -> None:
@@ -126,7 +126,7 @@ def _reduce(task: Task, name: str, root: dict[str, int], finish: bool = True) ->
     with _guard(task, name):
         getattr(task.group.native, name)(source, task.work, _op(task), **root)
     if receives and finish:
-        kernel.finish(task.work, task.group.size)
+        kernel.finish(task.work, task.group.divisor)
 
 
 def _extents(bounds: Bounds, itemsize: int) -> tuple[list[int], list[int]]:

@@ -41,7 +41,7 @@ def reduce_scatter(task: Task) -> None:
         total[:] = rows[0, start:stop]
         for row in rows[1:]:
             kernel.combine(total, row[start:stop], total)
-        kernel.finish(total, group.size)
+        kernel.finish(total, group.divisor)
 
 
 def all_reduce(task: Task) -> None:

@@ -191,4 +191,4 @@ class _Mover:
         else:
             task.kernel.combine(own, received, target)
         if step.final:
-            task.kernel.finish(target, task.group.size)
+            task.kernel.finish(target, task.group.divisor)

@@ -14,6 +14,7 @@ from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
 from collectives.kernels import Array, Kernel, Op, kernel_for
 from collectives.plans import Plan, Planner
+from collectives.selection import wanted
 
 Move = tuple[packing.Pack, Plan]
 
@@ -39,7 +40,8 @@ def all_reduce_many(
         bytes_per_pack,
     )
     moves = [(pack, _plan(planner, pack, kernels, algorithm)) for pack in packs]
-    descriptor = _describe("all_reduce_many", given, -1, bytes_per_pack, moves)
+    name = wanted("all_reduce", planner.options, algorithm)
+    descriptor = _describe("all_reduce_many", given, -1, bytes_per_pack, moves, name)
     return Call(descriptor, lambda: _run(planner, moves, given, targets))
 
 
@@ -66,7 +68,8 @@ def broadcast_many(
         like = np.broadcast_to(np.empty((), pack.dtype), (pack.elements,))
         plan = planner.plan("broadcast", like, None, root, algorithm)
         moves.append((pack, plan))
-    descriptor = _describe("broadcast_many", given, root, bytes_per_pack, moves)
+    name = wanted("broadcast", planner.options, algorithm)
+    descriptor = _describe("broadcast_many", given, root, bytes_per_pack, moves, name)
     return Call(descriptor, lambda: _run(planner, moves, given, targets))
 
 
@@ -100,15 +103,16 @@ def _describe(
     root: int,
     bytes_per_pack: int,
     moves: list[Move],
+    algorithm: str,
 ) -> Descriptor:
-    chosen = dict.fromkeys(plan.descriptor.algorithm for _, plan in moves)
     return Descriptor(
         collective,
         dtype="list",
         op=moves[0][1].descriptor.op if moves else "",
         shape=tuple((str(array.dtype), array.shape) for array in given),
         root=root,
-        algorithm=f"{' '.join(chosen)}, bytes_per_pack {bytes_per_pack}",
+        packs=bytes_per_pack,
+        algorithm=algorithm,
     )
 
 
