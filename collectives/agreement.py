@@ -1,7 +1,13 @@
-"""Before anything moves: find out whether all have arrived, with the same call.
+"""Before anything is written: find out whether all have arrived, with the same call.
 
-On one host the board tells both with one hand-over. Across hosts the ranks spread the
-lowest and the highest word by dissemination; they are equal only when all words are.
+On one host the board tells both with one hand-over. Across hosts the ranks exchange, by
+recursive doubling, the lowest and the highest word that they have seen; all words are
+equal when the two are. Every call begins with this same pattern, so that ranks in
+different calls always find their partners, and all of them come to the same answer.
+
+A small all-reduce *rides* on that exchange: its data travel behind the words, in the
+same messages, and no round is spent on agreeing alone. It is worked on in a copy, which
+counts only when the words were equal.
 """
 
 from __future__ import annotations
@@ -11,18 +17,25 @@ import time
 import numpy as np
 
 from collectives.board import CALLS
+from collectives.calls import Ride
 from collectives.descriptor import Descriptor
 from collectives.group import AGREEMENT_TAGS, SEQUENCE_BITS, Group
+from collectives.kernels import Array
 from collectives.options import Options
-from collectives.schedules import dissemination
+from collectives.schedules import Step, recursive_doubling
 
 CALL_NUMBER = {name: number for number, name in enumerate(CALLS)}
+HEADER_BYTES = 24  # lowest word, highest word, bytes that follow
+MESSAGE_BYTES = HEADER_BYTES + Ride.MOST_BYTES
 
 
-def agree(group: Group, descriptor: Descriptor, options: Options) -> bool:
+def agree(
+    group: Group, descriptor: Descriptor, options: Options, ride: Ride | None = None
+) -> bool:
     """Wait until every rank has arrived; tell whether all make the same call.
 
-    The answer is the same on every rank.
+    The answer is the same on every rank. If it is True, and ranks are on several hosts,
+    `ride.data` has been combined.
 
     Raises:
         TimedOut, PeerLost: see `Group.wait`.
@@ -41,10 +54,9 @@ def agree(group: Group, descriptor: Descriptor, options: Options) -> bool:
             )
             return board.same(sequence, word) or _late_store(group, word)
     unchecked = options.check == "off" and descriptor.collective != "barrier"
-    if group.size == 1 or unchecked:
+    if group.size == 1 or (unchecked and ride is None):
         return True
-    low, high = _spread(group, word, options.timeout_s)
-    return low == high
+    return _exchange(group, word, ride, options.timeout_s)
 
 
 def _late_store(group: Group, word: int) -> bool:
@@ -54,16 +66,40 @@ def _late_store(group: Group, word: int) -> bool:
     return group.board.same(group.sequence, word)
 
 
-def _spread(group: Group, word: int, timeout_s: float) -> tuple[int, int]:
-    """Return the lowest and the highest word of all ranks."""
-    messages = group.messages
+def _exchange(group: Group, word: int, ride: Ride | None, timeout_s: float) -> bool:
+    """Agree across hosts, with what rides along."""
+    words = np.array([word, word], np.int64)
+    room = group.scratch(2 * MESSAGE_BYTES)
+    outgoing, incoming = room[:MESSAGE_BYTES], room[MESSAGE_BYTES:]
     tag = AGREEMENT_TAGS + (group.sequence & SEQUENCE_BITS)
-    mine = np.array([word, word], np.int64)
-    theirs = np.empty(2, np.int64)
-    for target, source in dissemination(group.rank, group.size):
-        receiving = messages.receive(source, theirs.view(np.uint8), tag)
-        sending = messages.send(target, mine.view(np.uint8), tag)
-        group.wait(sending.done, timeout_s)
-        group.wait(receiving.done, timeout_s)
-        mine = np.array([min(mine[0], theirs[0]), max(mine[1], theirs[1])], np.int64)
-    return int(mine[0]), int(mine[1])
+    for step in recursive_doubling(group.rank, group.size):
+        pending = []
+        if step.receive_from >= 0:
+            pending.append(group.messages.receive(step.receive_from, incoming, tag))
+        if step.send_to >= 0:
+            message = _message(outgoing, words, ride)
+            pending.append(group.messages.send(step.send_to, message, tag))
+        for one in pending:
+            group.wait(one.done, timeout_s)
+        if step.receive_from >= 0:
+            _take(incoming, step, words, ride)
+    return bool(words[0] == words[1])
+
+
+def _message(room: Array, words: Array, ride: Ride | None) -> Array:
+    """Lay the words, and what rides along, into a message."""
+    data = ride.bytes if ride is not None else room[:0]
+    header = room[:HEADER_BYTES].view(np.int64)
+    header[:2], header[2] = words, data.size
+    end = HEADER_BYTES + data.size
+    room[HEADER_BYTES:end] = data
+    return room[:end]
+
+
+def _take(message: Array, step: Step, words: Array, ride: Ride | None) -> None:
+    """Combine what a partner sent with what is known here."""
+    low, high, nbytes = message[:HEADER_BYTES].view(np.int64).tolist()
+    words[:] = min(words[0], low), max(words[1], high)
+    if ride is not None and ride.bytes.size == nbytes:
+        data = message[HEADER_BYTES : HEADER_BYTES + nbytes].view(ride.data.dtype)
+        ride.take(data, step.reduce, step.lower_first)

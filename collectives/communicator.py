@@ -12,7 +12,7 @@ import numpy as np
 
 from collectives.agreement import CALL_NUMBER, agree
 from collectives.algorithms import REDUCING, TABLE
-from collectives.calls import Call, groups, points
+from collectives.calls import Call, Ride, groups, points
 from collectives.deriving import derive
 from collectives.descriptor import Descriptor
 from collectives.errors import (
@@ -207,16 +207,17 @@ class Communicator(Collectives):
         name = prepare.__name__
         group.enter(name, timeout_s)
         error: Exception | None = None
+        ride: Ride | None = None
         try:
             try:
                 call = prepare(self._planner, *arguments)
-                descriptor = call.descriptor
+                descriptor, ride = call.descriptor, call.ride
             except Exception as own:  # whatever it is, the others must hear of it
                 error = own
                 descriptor = Descriptor(name, invalid=_in_short(own))
             if group.joining:
                 agree_joining(group, descriptor, timeout_s)
-            elif not agree(group, descriptor, self.options):
+            elif not agree(group, descriptor, self.options, ride):
                 raise mismatch(group, descriptor, timeout_s)
             if error is not None:
                 raise error

@@ -1,7 +1,7 @@
 """Ranks with different numbers of steps: who is done answers for the others' sake.
 
 Inside `with comm.join():` every call begins with the ranks telling each other their
-descriptors. A rank that has come to the end of the block *has joined*: it reads what the
+descriptors. A rank at the end of the block *has joined*: it reads what the
 others are about to do and takes part with something that changes nothing, such as zeros
 for a sum or a part of length 0 for a gather, until all ranks have joined.
 """

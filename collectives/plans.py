@@ -20,6 +20,8 @@ from collectives.options import Options
 from collectives.partition import Bounds, even_bounds
 
 PLANS_KEPT = 4096
+RIDES = "recursive_doubling"  # the pattern of the agreement across hosts
+RIDE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Plan:
     work_dtype: np.dtype[Any]
     result_dtype: np.dtype[Any]
     bounds: Bounds
+    rides: bool = False
+    """Whether the data travel with the agreement: small, and across hosts."""
 
 
 class Planner:
@@ -134,6 +138,11 @@ class Planner:
             work_dtype=work_dtype,
             result_dtype=array.dtype if kernel is None else kernel.result_dtype,
             bounds=bounds,
+            rides=choice.algorithm == RIDES
+            and collective == "all_reduce"
+            and not self.group.one_board
+            and self.group.size > 1
+            and array.size * work_dtype.itemsize <= RIDE_BYTES,
         )
 
     def move(self, plan: Plan, array: Array, target: Array) -> None:

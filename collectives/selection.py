@@ -24,6 +24,14 @@ Ranges = tuple[tuple[int, str], ...]
 WITH_NATIVE: dict[str, Ranges] = {
     "all_reduce": ((0, NATIVE), (4 << 20, "ring")),
 }
+ACROSS_HOSTS: dict[str, Ranges] = {
+    # Small ones travel with the agreement; a native call would need a round before it.
+    "all_reduce": (
+        (0, "recursive_doubling"),
+        ((64 << 10) + 1, NATIVE),
+        (4 << 20, "ring"),
+    ),
+}
 WITHOUT_NATIVE: dict[str, Ranges] = {
     "all_reduce": ((0, "recursive_doubling"), (64 << 10, "ring")),
     "reduce": ((0, "tree"), (64 << 10, "ring")),
@@ -163,7 +171,8 @@ def _automatic(
     if refusal:
         name = _in(WITHOUT_NATIVE[collective], nbytes)
         return Choice(name, f"{size}; not native: {refusal}")
-    return Choice(_in(WITH_NATIVE.get(collective, ((0, NATIVE),)), nbytes), size)
+    ranges = WITH_NATIVE if group.one_board else ACROSS_HOSTS
+    return Choice(_in(ranges.get(collective, ((0, NATIVE),)), nbytes), size)
 
 
 def _in(ranges: Ranges, nbytes: int) -> str:

@@ -133,12 +133,10 @@ class _LocalMPI:
 
 def _over_mpi(caller: Any, options: Options) -> Communicator:
     """Make a communicator over a duplicate of the caller's."""
-    from mpi4py import MPI
-
     rank = caller.Get_rank()
     with Guarded(options.timeout_s, lambda: f"rank {rank} is stuck in start-up"):
         private = caller.Dup()
-        local = private.Split_type(MPI.COMM_TYPE_SHARED)
+        local = _those_on_this_host(private)
         topology = discover(private, local)
         pids = dict(
             zip(topology.local_ranks, local.allgather(os.getpid()), strict=True)
@@ -167,6 +165,13 @@ def _over_mpi(caller: Any, options: Options) -> Communicator:
     if group.size > 1 and options.abort:
         exits.leave_at_exit(group)
     return Communicator(group, options)
+
+
+def _those_on_this_host(comm: Any) -> Any:
+    """Return the mpi4py communicator of the ranks that share memory with this one."""
+    from mpi4py import MPI
+
+    return comm.Split_type(MPI.COMM_TYPE_SHARED)
 
 
 def _agree_on_versions(group: Group, options: Options) -> None:

@@ -13,12 +13,33 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collectives.buffers import check_out
+from collectives.buffers import as_bytes, check_out
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
-from collectives.kernels import Array
+from collectives.kernels import Array, Kernel
 from collectives.partition import bounds_of, even_bounds
-from collectives.plans import Plan, Planner
+from collectives.plans import RIDE_BYTES, Plan, Planner
+
+
+class Ride:
+    """Data of a small all-reduce that travel with the agreement across hosts."""
+
+    MOST_BYTES = RIDE_BYTES
+
+    def __init__(self, data: Array, kernel: Kernel) -> None:
+        """Combine `data`, a flat array that nobody else uses, by `kernel`."""
+        self.data = data
+        self.bytes = as_bytes(data)
+        self._kernel = kernel
+
+    def take(self, received: Array, reduce: bool, lower_first: bool) -> None:
+        """Combine with, or replace by, what a partner has."""
+        if not reduce:
+            self.data[:] = received
+        elif lower_first:
+            self._kernel.combine(received, self.data, self.data)
+        else:
+            self._kernel.combine(self.data, received, self.data)
 
 
 class Call(NamedTuple):
@@ -26,6 +47,8 @@ class Call(NamedTuple):
 
     descriptor: Descriptor
     run: Callable[[], Any]
+    ride: Ride | None = None
+    """What has been combined already when `run` is called."""
 
 
 def target_for(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 from collectives.buffers import as_array, flat_source
 from collectives.calls import (
     Call,
+    Ride,
     check_axis,
     moving,
     row_bounds,
@@ -19,7 +20,7 @@ from collectives.calls import (
 )
 from collectives.errors import UnsupportedError
 from collectives.kernels import Array, Op, check_op, identity
-from collectives.plans import Planner
+from collectives.plans import Plan, Planner
 
 
 def all_reduce(
@@ -27,9 +28,24 @@ def all_reduce(
 ) -> Call:
     """Combine over all ranks; everybody gets the result."""
     array = as_array(x)
-    return moving(
-        planner, planner.plan("all_reduce", array, op, -1, algorithm), array, out
-    )
+    plan = planner.plan("all_reduce", array, op, -1, algorithm)
+    if plan.rides and not planner.group.joining:
+        return _riding(planner, plan, array, out)
+    return moving(planner, plan, array, out)
+
+
+def _riding(planner: Planner, plan: Plan, array: Array, out: Any) -> Call:
+    """Return the call whose data are combined while the ranks agree."""
+    assert plan.kernel is not None
+    kernel, target = plan.kernel, target_for(out, array.shape, plan.result_dtype)
+    data = np.array(array, plan.work_dtype, order="C").reshape(-1)
+
+    def run() -> Array:
+        kernel.finish(data, planner.group.divisor)
+        target[...] = data.reshape(target.shape)
+        return target
+
+    return Call(plan.descriptor, run, Ride(data, kernel))
 
 
 def reduce(

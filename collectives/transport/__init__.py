@@ -30,7 +30,7 @@ class Messages(Protocol):
         """Start sending `data` to `peer`."""
 
     def receive(self, peer: int, data: Buffer, tag: int) -> Pending:
-        """Start receiving exactly `len(data)` bytes from `peer` into `data`."""
+        """Start receiving at most `len(data)` bytes from `peer` into `data`."""
 
     def derive(self, ranks: Sequence[int]) -> Messages:
         """Return a transport of its own for some of the ranks, in that order.
