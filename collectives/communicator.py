@@ -10,9 +10,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import numpy as np
 
+from collectives import exits
 from collectives.agreement import CALL_NUMBER, agree
 from collectives.algorithms import REDUCING, TABLE
 from collectives.calls import Call, Ride, groups, points
+from collectives.contents import compare
 from collectives.deriving import derive
 from collectives.descriptor import Descriptor
 from collectives.errors import (
@@ -74,6 +76,7 @@ class Communicator(Collectives):
         self._group = group
         self._planner = Planner(group, options)
         self._engine = Engine()
+        exits.finish_at_exit(self._engine)
         self._twin: Communicator | None = None
         self.options = options
 
@@ -222,6 +225,8 @@ class Communicator(Collectives):
             if error is not None:
                 raise error
             result = call.run()
+            if self.options.check == "full":
+                compare(group, name, result, timeout_s)
         except TimedOut:
             raise silence(group, descriptor, timeout_s) from None
         except PeerLost as lost:

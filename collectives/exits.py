@@ -19,20 +19,23 @@ import os
 import sys
 import threading
 import traceback
+import weakref
 from types import TracebackType
 
 from collectives.ending import end_job, say
 from collectives.group import Group
+from collectives.handles import Engine
 from collectives.launcher import read_launch
 from collectives.waiting import PeerLost
 
-__all__ = ["abort", "install", "leave_at_exit"]
+__all__ = ["abort", "finish_at_exit", "install", "leave_at_exit"]
 
 PATIENCE_S = 1e9  # others may compute for as long as they like; we warn every minute
 
 abort = end_job
 
 _groups: list[Group] = []
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 _installed_in = 0
 
 
@@ -40,6 +43,11 @@ def leave_at_exit(group: Group) -> None:
     """Have this rank leave `group` when the interpreter ends, and install the hooks."""
     install()
     _groups.append(group)
+
+
+def finish_at_exit(engine: Engine) -> None:
+    """Have the calls of `engine` end before this rank leaves."""
+    _engines.add(engine)
 
 
 def install() -> None:
@@ -92,12 +100,19 @@ def _leave_all() -> None:
     """Leave every communicator, in the order in which all ranks made them."""
     if os.getpid() != _installed_in or _mpi_is_over():
         return
+    rank, _ = _place()
+    for engine in list(_engines):
+        if engine.forgotten():
+            names = " ".join(engine.forgotten())
+            say(f"ringfold: rank {rank} ends; nobody has waited for: {names}")
+        engine.stop()
     for group in _groups:
         if group.closed:
             continue
-        if group.broken:
-            say(f"ringfold: rank {group.rank} ends the job: {group.broken}")
-            end_job(1)
+        for one in (group, *group.derived):
+            if one.broken:
+                say(f"ringfold: rank {rank} ends the job: {one.broken}")
+                end_job(1)
         try:
             group.leave(PATIENCE_S)
         except PeerLost as lost:

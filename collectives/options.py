@@ -11,7 +11,7 @@ from collectives.errors import InvalidArgumentError
 
 PREFIX = "RINGFOLD_"
 SWITCHES = {"0": False, "1": True, "false": False, "true": True}
-CHOICES = {"check": ("on", "off"), "log": ("off", "info")}
+CHOICES = {"check": ("on", "off", "full"), "log": ("off", "info")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,8 @@ class Options:
     """Algorithm of calls that name none."""
 
     check: str = "on"
-    """`off` drops the comparison of calls across hosts (one host compares always)."""
+    """`off` drops the comparison of calls across hosts (one host compares always);
+    `full` also compares the results of all ranks, for debugging."""
 
     segment_bytes: int = 1 << 19
     """Bytes moved at a time; smaller overlaps better, larger costs fewer messages."""

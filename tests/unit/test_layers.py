@@ -14,12 +14,12 @@ ROOT = Path(__file__).parents[2]
 LAYERS = {
     "collectives": (
         "_version errors options partition launcher ending",
-        "descriptor arena board waiting watchdog schedules buffers kernels",
-        "topology transport group",
-        "algorithms selection",
+        "descriptor arena board waiting watchdog schedules buffers kernels handles",
+        "topology transport farewell group",
+        "algorithms selection deriving",
         "packing plans",
-        "calls agreement verdicts",
-        "communicator exits startup shortcuts",
+        "calls agreement verdicts contents joining",
+        "communicator methods exits startup shortcuts",
         "__init__",
         "doctor bench cli __main__",
     ),

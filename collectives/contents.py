@@ -1,0 +1,41 @@
+"""`check="full"`: compare what came out, for debugging.
+
+Where every rank is to have the same result, the ranks compare digests of it after the
+call. A difference means a fault in Ringfold, in the MPI or in the memory, or that
+somebody wrote into the array meanwhile.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from collectives.algorithms.small import all_gather_rows
+from collectives.errors import CollectiveError
+from collectives.group import Group
+
+SAME_EVERYWHERE = frozenset(
+    ("all_reduce", "broadcast", "all_gather", "all_reduce_many", "broadcast_many")
+)
+
+
+def compare(group: Group, collective: str, result: Any, timeout_s: float) -> None:
+    """Raise the same error on all ranks unless all have the same result.
+
+    Raises:
+        CollectiveError: the bits of the results differ.
+    """
+    if collective not in SAME_EVERYWHERE:
+        return
+    state = blake2b(digest_size=8)
+    for array in result if isinstance(result, list) else [result]:
+        state.update(np.ascontiguousarray(array).view(np.uint8))
+    row = np.frombuffer(state.digest(), np.int64)
+    digests = all_gather_rows(group, row, timeout_s)[:, 0].tolist()
+    if len(set(digests)) > 1:
+        shown = ", ".join(f"rank {r}: {d:x}" for r, d in enumerate(digests))
+        raise CollectiveError(
+            f"{collective} #{group.sequence}: the ranks have different results ({shown})"
+        )
