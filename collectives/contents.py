@@ -31,7 +31,7 @@ def compare(group: Group, collective: str, result: Any, timeout_s: float) -> Non
         return
     state = blake2b(digest_size=8)
     for array in result if isinstance(result, list) else [result]:
-        state.update(np.ascontiguousarray(array).view(np.uint8))
+        state.update(np.ascontiguousarray(array).tobytes())
     row = np.frombuffer(state.digest(), np.int64)
     digests = all_gather_rows(group, row, timeout_s)[:, 0].tolist()
     if len(set(digests)) > 1:

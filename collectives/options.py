@@ -41,6 +41,10 @@ class Options:
     mpi_limit_bytes: int = (1 << 31) - 1
     """No call of the MPI's own collectives gets more bytes than this."""
 
+    object_limit_bytes: int = 1 << 30
+    """No rank may give an object that takes more bytes than this when it is pickled;
+    arrays are better moved by themselves."""
+
     abort: bool = True
     """Whether an uncaught exception or an early exit on one rank ends the whole job."""
 

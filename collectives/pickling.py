@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import copyreg
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from collectives.errors import InvalidArgumentError, UnsupportedError
 from collectives.kernels import Array
+from collectives.transport import Buffer
 
 PROTOCOL = 5
 FRAME_BYTES = 256 << 10  # a message of its own costs more than a copy of less
@@ -27,10 +28,11 @@ NAME_LENGTH = 40  # of a dict's key in an error
 
 
 class Parcel(NamedTuple):
-    """An object ready to travel, or just arrived; everything in it is `uint8`."""
+    """An object ready to travel, or just arrived."""
 
-    stream: Array
+    stream: Buffer
     frames: list[Array]
+    """Flat arrays of bytes."""
 
 
 def dump(value: Any, limit_bytes: int) -> Parcel:
@@ -50,7 +52,7 @@ def dump(value: Any, limit_bytes: int) -> Parcel:
         raise UnsupportedError(f"{path}: {_in_words(cause)}") from error
 
 
-def room_for(stream: Array) -> list[Array]:
+def room_for(stream: Buffer) -> list[Array]:
     """Return new memory for each frame that belongs to a stream."""
     count = int(stream[-8:].view(np.int64)[0])
     lengths = stream[len(stream) - 8 * (count + 1) : -8].view(np.int64)
@@ -73,7 +75,9 @@ def _dump(value: Any, limit_bytes: int) -> Parcel:
         frames.append(np.frombuffer(raw, np.uint8))
         return False
 
-    _Pickler(stream, PROTOCOL, buffer_callback=keep_in_stream).dump(value)
+    pickler = _Pickler(stream, PROTOCOL, buffer_callback=keep_in_stream)
+    pickler.check = stream.check
+    pickler.dump(value)
     lengths = [*(frame.size for frame in frames), len(frames)]
     stream.data += np.array(lengths, np.int64).tobytes()
     return Parcel(np.frombuffer(stream.data, np.uint8), frames)
@@ -92,8 +96,12 @@ class _Stream:
         self.data += data
 
     def count(self, nbytes: int) -> None:
+        self.check(nbytes)
         self._counted += nbytes
-        if self._counted > self._limit_bytes:
+
+    def check(self, nbytes: int) -> None:
+        """Raise unless there is room for so much more."""
+        if self._counted + nbytes > self._limit_bytes:
             raise InvalidArgumentError(
                 f"the pickled object has more than {self._limit_bytes} bytes, which is "
                 "object_limit_bytes; raise that (RINGFOLD_OBJECT_LIMIT_BYTES), or move "
@@ -104,6 +112,9 @@ class _Stream:
 class _Pickler(pickle.Pickler):
     """Takes the memory of arrays out of the stream, and refuses device arrays."""
 
+    check: Callable[[int], None]
+    """Raises unless there is room for so many bytes more."""
+
     def reducer_override(self, value: Any) -> Any:
         if _on_device(value):
             raise UnsupportedError(
@@ -111,6 +122,7 @@ class _Pickler(pickle.Pickler):
                 "to host: put a copy on the host into the object"
             )
         if type(value) is np.ndarray and not value.dtype.hasobject:
+            self.check(value.nbytes)  # before it is copied, if it has gaps
             return _reduce_array(value)
         return NotImplemented
 
@@ -129,8 +141,9 @@ def _reduce_array(array: Array) -> Any:
     if array.nbytes >= FRAME_BYTES:
         order = "F" if array.flags.fnc else "C"
         flat = np.ascontiguousarray(array.T if order == "F" else array).reshape(-1)
-        memory = pickle.PickleBuffer(flat.view(np.uint8))
-        return _array_in, (memory, array.dtype, array.shape, order)
+        memory: Any = flat.view(np.uint8)
+        made_from = (pickle.PickleBuffer(memory), array.dtype, array.shape, order)
+        return _array_in, made_from
     return NotImplemented if array.flags.writeable else array.__reduce__()
 
 
@@ -155,7 +168,8 @@ Part = tuple[str, Any]
 def _culprit(value: Any, error: Exception, limit_bytes: int) -> tuple[str, Exception]:
     """Return the way to the innermost part that cannot be pickled, and its error."""
     path, seen = "value", {id(value)}
-    while True:
+    # Where pickle got too deep, no part is at fault, and parts go on for too long.
+    while not isinstance(error, RecursionError):
         for name, part in _parts(value):
             failed = None if id(part) in seen else _failure(part, limit_bytes)
             if failed is not None:
@@ -163,7 +177,8 @@ def _culprit(value: Any, error: Exception, limit_bytes: int) -> tuple[str, Excep
                 seen.add(id(part))
                 break
         else:
-            return path, error
+            break
+    return path, error
 
 
 def _failure(part: Any, limit_bytes: int) -> Exception | None:

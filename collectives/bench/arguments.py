@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from dataclasses import dataclass
 
-from collectives.bench.cases import CASES, DTYPES
-from collectives.bench.flags import algorithms_of, make_parser
+import numpy as np
+
+from collectives.bench.cases import CASES
+from collectives.bench.flags import DTYPES, algorithms_of, make_parser
+from collectives.bench.formats import FORMATS
+from collectives.bench.overlap_formats import FORMATS as OVERLAP_FORMATS
+from collectives.bench.shapes import MODELS, ShapeList, read_shapes
 from collectives.bench.usage import Parser
 
 __all__ = ["Request", "parse", "sizes_between"]
@@ -15,7 +21,8 @@ __all__ = ["Request", "parse", "sizes_between"]
 class Request:
     """What to measure and how; None where the benchmark decides.
 
-    Sizes are in bytes, as asked: a collective may round them.
+    Sizes are in bytes, as asked: a collective may round them. `shapes` is empty unless
+    the collective takes a list of arrays; their size is the only one then.
     """
 
     collective: str
@@ -31,6 +38,8 @@ class Request:
     root: int
     check: bool
     algorithms: tuple[str, ...] | None
+    shapes: ShapeList
+    overlap: bool
     format: str
     json: str | None
 
@@ -63,17 +72,13 @@ def parse(argv: list[str]) -> Request:
         parser.error(f"unknown argument {unknown[0]!r}; {parser.synopsis()}")
     if known.collective is None:
         parser.error(f"no collective given; there are: {' '.join(CASES)}")
-    if known.min > known.max:
-        parser.error(f"-b {known.min} is above -e {known.max}")
-    if known.step is None and known.min == 0 and known.max > 0:
-        parser.error("-b 0 cannot grow by a factor; give a step with -i")
-    sizes = sizes_between(known.min, known.max, known.factor, known.step)
-    by_step, by_factor = f"{known.step}(bytes)", f"{known.factor}(factor)"
+    shapes = _shapes(parser, known)
+    low, high, step, sizes = _sizes(parser, known, shapes)
     return Request(
         collective=known.collective,
-        min_bytes=known.min,
-        max_bytes=known.max,
-        step=by_factor if known.step is None else by_step,
+        min_bytes=low,
+        max_bytes=high,
+        step=step,
         sizes=tuple(sizes),
         iterations=known.iterations,
         warmup=known.warmup,
@@ -83,9 +88,47 @@ def parse(argv: list[str]) -> Request:
         root=known.root,
         check=bool(known.check),
         algorithms=_algorithms(parser, known.algorithm, known.collective),
-        format=known.format,
+        shapes=shapes,
+        overlap=known.overlap,
+        format=_format(parser, known),
         json=known.json,
     )
+
+
+def _shapes(parser: Parser, known: Namespace) -> ShapeList:
+    """Return the shapes of a list of arrays; none for other collectives."""
+    if CASES[known.collective].listed:
+        return known.shapes or read_shapes(MODELS[0])
+    if known.shapes is not None:
+        takers = " ".join(name for name, case in CASES.items() if case.listed)
+        parser.error(f"--shapes is not for {known.collective}; it is for: {takers}")
+    return ShapeList("none", ())
+
+
+def _sizes(
+    parser: Parser, known: Namespace, shapes: ShapeList
+) -> tuple[int, int, str, list[int]]:
+    """Return the smallest and largest size, what is between, and all of them."""
+    if shapes.shapes:
+        size = shapes.elements * np.dtype(DTYPES[known.dtype]).itemsize
+        return size, size, f"{shapes.name}(shapes)", [size]
+    low, high = known.min, known.max
+    if low > high:
+        parser.error(f"-b {low} is above -e {high}")
+    if known.step is None and low == 0 and high > 0:
+        parser.error("-b 0 cannot grow by a factor; give a step with -i")
+    by_step, by_factor = f"{known.step}(bytes)", f"{known.factor}(factor)"
+    step = by_factor if known.step is None else by_step
+    return low, high, step, sizes_between(low, high, known.factor, known.step)
+
+
+def _format(parser: Parser, known: Namespace) -> str:
+    """Return the format that was asked for, or the first one of the table."""
+    formats = OVERLAP_FORMATS if known.overlap else FORMATS
+    name: str = known.format or next(iter(formats))
+    if name not in formats:
+        parser.error(f"--overlap has no format {name!r}; it has: {' '.join(formats)}")
+    return name
 
 
 def _algorithms(

@@ -1,193 +1,27 @@
-"""What can be measured: one row per collective, and the conventions of nccl-tests.
-
-A call reads an array `send` and leaves its result in an array `receive`. In place, both
-are views of one buffer: the same view, or for all_gather this rank's part of the whole.
-"""
+"""What can be measured: one row per collective, with the factors of nccl-tests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from collectives.bench import ours, raw, wanted
+from collectives.bench.case import IN_PLACE, OUT_OF_PLACE, Case, Runner
 
-from numpy.typing import NDArray
-
-from collectives.communicator import Communicator
-
-__all__ = ["CASES", "DTYPES", "IN_PLACE", "OUT_OF_PLACE", "Case", "Setup", "Size"]
-
-Array = NDArray[Any]
-Call = Callable[[], object]
-
-# The algorithm name of the raw mpi4py call: what every other one is compared with.
-BASELINE = "mpi"
-
-OUT_OF_PLACE, IN_PLACE = "out_of_place", "in_place"
-
-# nccl-tests rounds the part of each rank down to a multiple of this many bytes.
-PART_BYTES = 16
-
-# Names of dtypes that may be given -> NumPy's; the second group is nccl-tests' words.
-DTYPES = {
-    name: name
-    for name in (
-        *("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
-        *("float16", "float32", "float64", "complex64", "complex128"),
-    )
-} | {"half": "float16", "float": "float32", "double": "float64"}
-
-# MPI's names of our ops; MPI has no mean.
-MPI_OPS = {
-    "sum": "SUM",
-    "min": "MIN",
-    "max": "MAX",
-    "prod": "PROD",
-    "and": "BAND",
-    "or": "BOR",
-    "xor": "BXOR",
-}
-
-
-@dataclass(frozen=True)
-class Size:
-    """The size column, in bytes, and the count column of a row."""
-
-    nbytes: int
-    count: int
-
-
-@dataclass(frozen=True)
-class Setup:
-    """Everything but the arrays that a call is made of."""
-
-    comm: Communicator
-    op: str
-    root: int
-    algorithm: str
-    place: str
-
-
-Runner = Callable[[Setup, Array, Array], Call]
-
-
-@dataclass(frozen=True)
-class Case:
-    """One collective.
-
-    `factor(ranks)` is busbw over algbw. `ours` binds our call and `raw` the MPI's own,
-    per place; a place that is missing is printed as N/A. `by_parts`: the size is that
-    of the whole array, and the count that of one rank's part of it.
-    """
-
-    name: str
-    factor: Callable[[int], float]
-    ours: dict[str, Runner]
-    raw: dict[str, Runner]
-    reduces: bool = False
-    rooted: bool = False
-    by_parts: bool = False
-    sized: bool = True
-
-    def size(self, asked: int, itemsize: int, ranks: int) -> Size:
-        """Return the size that is measured when `asked` bytes were asked for."""
-        if not self.sized:
-            return Size(0, 0)
-        if not self.by_parts:
-            count = asked // itemsize
-            return Size(count * itemsize, count)
-        part = asked // ranks // PART_BYTES * PART_BYTES
-        return Size(part * ranks, part // itemsize)
-
-    def views(
-        self, buffers: tuple[Array, Array], size: Size, place: str, rank: int
-    ) -> tuple[Array, Array]:
-        """Return `send` and `receive` of this rank, views of two buffers of one dtype.
-
-        Each buffer must hold `size.nbytes`. In place, `send` and `receive` are the same
-        object, as in `all_reduce(x, out=x)`, except where `send` is a part.
-        """
-        first, second = (buffer[: size.nbytes // buffer.itemsize] for buffer in buffers)
-        receive = first if place == IN_PLACE else second
-        if not self.by_parts:
-            return first, receive
-        start = rank * size.count if place == IN_PLACE else 0
-        return first[start : start + size.count], receive
-
-    def blocks(self, ranks: int, rank: int, root: int) -> list[tuple[int, ...]]:
-        """Name, for each block of this rank's result, the ranks whose input is in it.
-
-        No block at all where this rank has no result.
-        """
-        if not self.sized or (self.rooted and self.reduces and rank != root):
-            return []
-        if self.reduces:
-            return [tuple(range(ranks))]
-        if self.rooted:
-            return [(root,)]
-        return [(source,) for source in range(ranks)]
+__all__ = ["CASES"]
 
 
 def _both(runner: Runner) -> dict[str, Runner]:
     return {OUT_OF_PLACE: runner, IN_PLACE: runner}
 
 
-def _all_reduce(s: Setup, send: Array, receive: Array) -> Call:
-    return partial(s.comm.all_reduce, send, s.op, out=receive, algorithm=s.algorithm)
+def _twice_all_but_own(ranks: int) -> float:
+    return 2 * (ranks - 1) / ranks
 
 
-def _reduce(s: Setup, send: Array, receive: Array) -> Call:
-    out = receive if s.comm.rank == s.root else None
-    return partial(s.comm.reduce, send, s.op, s.root, out=out, algorithm=s.algorithm)
+def _all_but_own(ranks: int) -> float:
+    return (ranks - 1) / ranks
 
 
-def _broadcast(s: Setup, send: Array, receive: Array) -> Call:
-    return partial(s.comm.broadcast, send, s.root, out=receive, algorithm=s.algorithm)
-
-
-def _all_gather(s: Setup, send: Array, receive: Array) -> Call:
-    return partial(s.comm.all_gather, send, out=receive, algorithm=s.algorithm)
-
-
-def _barrier(s: Setup, send: Array, receive: Array) -> Call:
-    return s.comm.barrier
-
-
-def _mpi_op(s: Setup) -> Any:
-    from mpi4py import MPI
-
-    return getattr(MPI, MPI_OPS[s.op])
-
-
-def _or_in_place(s: Setup, send: Array) -> Any:
-    from mpi4py import MPI
-
-    return MPI.IN_PLACE if s.place == IN_PLACE else send
-
-
-def _raw_all_reduce(s: Setup, send: Array, receive: Array) -> Call:
-    return partial(s.comm.mpi.Allreduce, _or_in_place(s, send), receive, _mpi_op(s))
-
-
-def _raw_reduce(s: Setup, send: Array, receive: Array) -> Call:
-    if s.comm.rank != s.root:
-        return partial(s.comm.mpi.Reduce, send, None, _mpi_op(s), s.root)
-    return partial(
-        s.comm.mpi.Reduce, _or_in_place(s, send), receive, _mpi_op(s), s.root
-    )
-
-
-def _raw_broadcast(s: Setup, send: Array, receive: Array) -> Call:
-    return partial(s.comm.mpi.Bcast, receive, s.root)
-
-
-def _raw_all_gather(s: Setup, send: Array, receive: Array) -> Call:
-    return partial(s.comm.mpi.Allgather, _or_in_place(s, send), receive)
-
-
-def _raw_barrier(s: Setup, send: Array, receive: Array) -> Call:
-    barrier: Call = s.comm.mpi.Barrier
-    return barrier
+def _as_it_is(ranks: int) -> float:
+    return 1.0
 
 
 CASES = {
@@ -195,38 +29,126 @@ CASES = {
     for case in (
         Case(
             "all_reduce",
-            lambda ranks: 2 * (ranks - 1) / ranks,
-            ours=_both(_all_reduce),
-            raw=_both(_raw_all_reduce),
+            _twice_all_but_own,
+            ours=_both(ours.all_reduce),
+            raw=_both(raw.all_reduce),
+            blocks=wanted.combined,
             reduces=True,
         ),
         Case(
+            "all_reduce_many",
+            _twice_all_but_own,
+            ours=_both(ours.all_reduce_many),
+            raw=_both(raw.all_reduce_many),
+            blocks=wanted.combined,
+            reduces=True,
+            listed=True,
+            algorithms="all_reduce",
+        ),
+        Case(
             "reduce",
-            lambda ranks: 1.0,
-            ours=_both(_reduce),
-            raw=_both(_raw_reduce),
+            _as_it_is,
+            ours=_both(ours.reduce),
+            raw=_both(raw.reduce),
+            blocks=wanted.at_root(wanted.combined),
             reduces=True,
             rooted=True,
         ),
         Case(
+            "reduce_scatter",
+            _all_but_own,
+            ours=_both(ours.reduce_scatter),
+            raw=_both(raw.reduce_scatter),
+            blocks=wanted.combined_part,
+            reduces=True,
+            by_parts=True,
+            part="receive",
+            at_start=True,  # where MPI leaves it
+        ),
+        Case(
+            "scan",
+            _as_it_is,
+            ours=_both(ours.scan),
+            raw=_both(raw.scan),
+            blocks=wanted.combined_to_here,
+            reduces=True,
+        ),
+        Case(
+            "exclusive_scan",
+            _as_it_is,
+            ours=_both(ours.exclusive_scan),
+            raw=_both(raw.exclusive_scan),
+            blocks=wanted.combined_before,
+            reduces=True,
+        ),
+        Case(
             "broadcast",
-            lambda ranks: 1.0,
-            ours=_both(_broadcast),
-            raw={IN_PLACE: _raw_broadcast},
+            _as_it_is,
+            ours=_both(ours.broadcast),
+            raw={IN_PLACE: raw.broadcast},
+            blocks=wanted.roots,
             rooted=True,
         ),
         Case(
             "all_gather",
-            lambda ranks: (ranks - 1) / ranks,
-            ours=_both(_all_gather),
-            raw=_both(_raw_all_gather),
+            _all_but_own,
+            ours=_both(ours.all_gather),
+            raw=_both(raw.all_gather),
+            blocks=wanted.whole_of_each,
             by_parts=True,
+            part="send",
+        ),
+        Case(
+            "gather",
+            _all_but_own,
+            ours=_both(ours.gather),
+            raw=_both(raw.gather),
+            blocks=wanted.at_root(wanted.whole_of_each),
+            rooted=True,
+            by_parts=True,
+            part="send",
+        ),
+        Case(
+            "scatter",
+            _all_but_own,
+            ours=_both(ours.scatter),
+            raw=_both(raw.scatter),
+            blocks=wanted.root_part,
+            rooted=True,
+            by_parts=True,
+            part="receive",
+        ),
+        Case(
+            "all_to_all",
+            _all_but_own,
+            ours=_both(ours.all_to_all),
+            raw=_both(raw.all_to_all),
+            blocks=wanted.part_of_each,
+            by_parts=True,
+        ),
+        Case(
+            "send",
+            _as_it_is,
+            ours={OUT_OF_PLACE: ours.ping_pong},
+            raw={OUT_OF_PLACE: raw.ping_pong},
+            blocks=wanted.from_partner,
+            messages=2,
+            fewest_ranks=2,
+        ),
+        Case(
+            "exchange",
+            _as_it_is,
+            ours={OUT_OF_PLACE: ours.exchange},
+            raw={OUT_OF_PLACE: raw.exchange},
+            blocks=wanted.from_left,
+            fewest_ranks=2,
         ),
         Case(
             "barrier",
             lambda ranks: 0.0,
-            ours={IN_PLACE: _barrier},
-            raw={IN_PLACE: _raw_barrier},
+            ours={IN_PLACE: ours.barrier},
+            raw={IN_PLACE: raw.barrier},
+            blocks=wanted.nothing,
             sized=False,
         ),
     )

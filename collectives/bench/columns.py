@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collectives.bench.cases import BASELINE, IN_PLACE, OUT_OF_PLACE
+from collectives.bench.case import BASELINE, IN_PLACE, OUT_OF_PLACE
 from collectives.bench.results import (
     DISTURBED,
     Facts,
@@ -13,15 +13,15 @@ from collectives.bench.results import (
     total_wrong,
 )
 
-__all__ = ["footer", "header", "rows"]
+__all__ = ["busy", "footer", "header", "label", "preamble", "rows", "verdict"]
 
 LEFT = "{:>12}  {:>12}  {:>10}  {:>6}  {:>6}"
 PLACE = "  {:>8}  {:>6}  {:>6}  {:>6}"
 RIGHT = "  {:>6}  {}"
 
 
-def header(facts: Facts) -> str:
-    """Return everything above the first row."""
+def preamble(facts: Facts) -> list[str]:
+    """Return what is said about a run above any table."""
     versions = ", ".join(
         f"{name} {version}" for name, version in facts.versions.items()
     )
@@ -29,10 +29,7 @@ def header(facts: Facts) -> str:
         f" Rank {p['rank']:>2} Pid {p['pid']:>7} on {p['host']} cores {p['cores']}"
         for p in facts.processes
     ]
-    gap, place = " " * len(LEFT.format(*[""] * 5)), len(PLACE.format(*[""] * 4))
-    names = ("time", "algbw", "busbw", "#wrong")
-    units = ("(us)", "(GB/s)", "(GB/s)", "")
-    lines = [
+    return [
         f" {facts.settings}",
         f" {versions}",
         f" MPI: {facts.mpi_library or 'none, a world of one rank'}",
@@ -43,6 +40,16 @@ def header(facts: Facts) -> str:
         " Using processes",
         *processes,
         "",
+    ]
+
+
+def header(facts: Facts) -> str:
+    """Return everything above the first row."""
+    gap, place = " " * len(LEFT.format(*[""] * 5)), len(PLACE.format(*[""] * 4))
+    names = ("time", "algbw", "busbw", "#wrong")
+    units = ("(us)", "(GB/s)", "(GB/s)", "")
+    lines = [
+        *preamble(facts),
         gap[1:] + "out-of-place".center(place) + "in-place".center(place),
         LEFT.format("size", "count", "type", "redop", "root")[1:]
         + PLACE.format(*names) * 2
@@ -65,9 +72,13 @@ def _row(facts: Facts, row: Row, baseline: Row | None) -> str:
         row.size.nbytes, row.size.count, facts.dtype, facts.op, facts.root
     )
     times = ratio(baseline, row)
-    name = row.algorithm if row.chosen is None else f"{row.algorithm} ({row.chosen})"
-    right = RIGHT.format("N/A" if times is None else f"{times:.2f}", name)
+    right = RIGHT.format("N/A" if times is None else f"{times:.2f}", label(row))
     return left + _place(row, OUT_OF_PLACE) + _place(row, IN_PLACE) + right
+
+
+def label(row: Row) -> str:
+    """Return the algorithm, and what it stands for."""
+    return row.algorithm if row.chosen is None else f"{row.algorithm} ({row.chosen})"
 
 
 def _place(row: Row, place: str) -> str:
@@ -85,20 +96,30 @@ def _place(row: Row, place: str) -> str:
 
 def footer(facts: Facts, everything: list[Row]) -> str:
     """Return the verdict and the mean bandwidths."""
-    wrong = total_wrong(everything)
-    verdict = "N/A" if wrong is None else f"{wrong} {'FAILED' if wrong else 'OK'}"
     lines = [
-        f"# Out of bounds values : {verdict}",
+        *verdict(everything),
         f"# Avg bus bandwidth    : {average_busbw(everything):g}",
     ]
     algorithms = list(dict.fromkeys(row.algorithm for row in everything))
     if len(algorithms) > 1:
         means = (f"{name} {average_busbw(everything, name):g}" for name in algorithms)
         lines.append(f"# of each algorithm    : {', '.join(means)}")
+    return "\n".join([*lines, *busy(everything), "#"])
+
+
+def verdict(everything: list[Row]) -> list[str]:
+    """Say how many elements were wrong."""
+    wrong = total_wrong(everything)
+    text = "N/A" if wrong is None else f"{wrong} {'FAILED' if wrong else 'OK'}"
+    return [f"# Out of bounds values : {text}"]
+
+
+def busy(everything: list[Row]) -> list[str]:
+    """Say whether something else used the cores."""
     count = disturbed(everything)
-    if count:
-        lines.append(
-            f"# Note: in {count} of {len(everything)} rows the median is above "
-            f"{DISTURBED:g} times the minimum: something else used the cores"
-        )
-    return "\n".join([*lines, "#"])
+    if not count:
+        return []
+    return [
+        f"# Note: in {count} of {len(everything)} rows the median is above "
+        f"{DISTURBED:g} times the minimum: something else used the cores"
+    ]

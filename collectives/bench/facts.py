@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 import collectives
 from collectives.bench import buffers, measure
 from collectives.bench.arguments import Request
-from collectives.bench.cases import CASES, PART_BYTES, Case, Size
+from collectives.bench.case import PART_BYTES, Case, Size
+from collectives.bench.cases import CASES
 from collectives.bench.results import Facts
 from collectives.communicator import Communicator
 from collectives.topology import usable_cores
@@ -46,7 +47,6 @@ def gather_facts(
         "cores": cores(usable_cores()),
     }
     mpi = topology.mpi
-    note = rounding_note(case, asked, sizes)
     return Facts(
         collective=case.name,
         dtype=request.dtype if case.sized else "none",
@@ -68,7 +68,7 @@ def gather_facts(
         settings=_settings(comm, request),
         method=METHOD,
         buffers=buffers.describe(memory),
-        notes=() if note is None else (note,),
+        notes=_notes(case, request, asked, sizes),
     )
 
 
@@ -81,6 +81,25 @@ def _settings(comm: Communicator, request: Request) -> str:
         f"step: {request.step} warmup iters: {request.warmup} iters: {calls} "
         f"repetitions: {repetitions} validation: {int(request.check)}"
     )
+
+
+def _notes(
+    case: Case, request: Request, asked: Sequence[int], sizes: Sequence[Size]
+) -> tuple[str, ...]:
+    """Return what is unlike what one might think."""
+    listed = request.shapes
+    notes = [
+        rounding_note(case, asked, sizes),
+        f"one row: the {len(listed.shapes)} arrays of {listed.name}, "
+        f"{listed.elements} elements, one after the other in one buffer"
+        if case.listed
+        else None,
+        f"a call is a message there and back between ranks 0 and 1; times are those "
+        f"of one of its {case.messages} messages"
+        if case.messages > 1
+        else None,
+    ]
+    return tuple(note for note in notes if note is not None)
 
 
 def rounding_note(

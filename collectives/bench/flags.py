@@ -7,11 +7,22 @@ import re
 from collections.abc import Callable, Iterable
 
 import collectives
-from collectives.bench.cases import BASELINE, CASES, DTYPES
+from collectives.bench.case import BASELINE
+from collectives.bench.cases import CASES
 from collectives.bench.formats import FORMATS
+from collectives.bench.shapes import MODELS, read_shapes
 from collectives.bench.usage import Parser
 
-__all__ = ["algorithms_of", "make_parser", "parse_size"]
+__all__ = ["DTYPES", "algorithms_of", "make_parser", "parse_size"]
+
+# Names of dtypes that may be given -> NumPy's; the second group is nccl-tests' words.
+DTYPES = {
+    name: name
+    for name in (
+        *("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
+} | {"half": "float16", "float": "float32", "double": "float64"}
 
 KIB = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -119,11 +130,22 @@ def make_parser() -> Parser:
         help="compared in one run (mpi,auto); mpi is the raw mpi4py call",
     )
     add(
+        "--shapes",
+        type=read_shapes,
+        metavar="MODEL|FILE",
+        help=f"arrays of all_reduce_many: the gradients of a model ({MODELS[0]}), of "
+        f"{' '.join(MODELS)}, or a JSON file such as [[64, 3, 7, 7], [64]]",
+    )
+    add(
+        "--overlap",
+        action="store_true",
+        help="how much of the call hides behind a computation, as in OSU's tables",
+    )
+    add(
         "--format",
         type=_one_of("format", FORMATS),
-        default="nccl",
         metavar="FORMAT",
-        help=" ".join(FORMATS),
+        help=f"{' '.join(FORMATS)}; with --overlap osu or json",
     )
     add("--json", metavar="FILE", help="also write every figure to FILE")
     return parser
@@ -131,7 +153,8 @@ def make_parser() -> Parser:
 
 def algorithms_of(collective: str) -> tuple[str, ...]:
     """Return the algorithms that can be compared; some collectives have but one."""
-    return (BASELINE, *collectives.ALGORITHMS.get(collective, ("auto",)))
+    family = CASES[collective].algorithms or collective
+    return (BASELINE, *collectives.ALGORITHMS.get(family, ("auto",)))
 
 
 def parse_size(text: str) -> int:

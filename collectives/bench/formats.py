@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collectives.bench import columns
-from collectives.bench.cases import IN_PLACE, OUT_OF_PLACE
+from collectives.bench.case import IN_PLACE, OUT_OF_PLACE
 from collectives.bench.results import Facts, Measured, Row, average_busbw, total_wrong
 
-__all__ = ["FORMATS", "Format", "as_json"]
+__all__ = ["FORMATS", "Format", "as_json", "document", "identity"]
 
 
 class Format(NamedTuple):
@@ -45,7 +45,8 @@ def _figures(row: Row, place: str) -> dict[str, Any]:
     }
 
 
-def _identity(facts: Facts, row: Row) -> dict[str, Any]:
+def identity(facts: Facts, row: Row) -> dict[str, Any]:
+    """Return what was measured, apart from the figures."""
     return {
         "collective": facts.collective,
         "bytes": row.size.nbytes,
@@ -62,7 +63,7 @@ def _identity(facts: Facts, row: Row) -> dict[str, Any]:
 
 def _json_row(facts: Facts, row: Row) -> dict[str, Any]:
     """One row: the figures in place, where they exist, and the others nested."""
-    entry = _identity(facts, row) | {"registered": False, "touched": False}
+    entry = identity(facts, row) | {"registered": False, "touched": False}
     entry |= {"place": row.headline} | _figures(row, row.headline)
     if row.headline == IN_PLACE:
         exists = OUT_OF_PLACE in row.places
@@ -70,10 +71,12 @@ def _json_row(facts: Facts, row: Row) -> dict[str, Any]:
     return entry
 
 
-def as_json(facts: Facts, rows: list[Row]) -> str:
-    """Return a run as one JSON object; its keys are described in docs/bench.md."""
+def document(
+    facts: Facts, rows: list[Row], entries: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the facts and the verdict around the entries of the rows."""
     wrong = total_wrong(rows)
-    document = {
+    return {
         "ringfold": facts.versions["ringfold"],
         "mpi": facts.mpi,
         "mpi_library": facts.mpi_library,
@@ -86,11 +89,16 @@ def as_json(facts: Facts, rows: list[Row]) -> str:
         "method": facts.method,
         "buffers": facts.buffers,
         "notes": facts.notes,
-        "rows": [_json_row(facts, row) for row in rows],
+        "rows": entries,
         "out_of_bounds": {"count": wrong, "okay": None if wrong is None else not wrong},
-        "average_bus_bandwidth": {"bandwidth": average_busbw(rows)},
     }
-    return json.dumps(document, indent=1, allow_nan=False)
+
+
+def as_json(facts: Facts, rows: list[Row]) -> str:
+    """Return a run as one JSON object; its keys are described in docs/bench.md."""
+    whole = document(facts, rows, [_json_row(facts, row) for row in rows])
+    whole["average_bus_bandwidth"] = {"bandwidth": average_busbw(rows)}
+    return json.dumps(whole, indent=1, allow_nan=False)
 
 
 CSV_COLUMNS = (
@@ -113,13 +121,12 @@ def _csv_rows(facts: Facts, rows: list[Row]) -> str:
         for place in row.places:
             figures = _figures(row, place)
             times = {f"time_us_{k}": v for k, v in figures["time_us"].items()}
-            writer.writerow(_identity(facts, row) | {"place": place} | figures | times)
+            writer.writerow(identity(facts, row) | {"place": place} | figures | times)
     return text.getvalue().rstrip("\n")
 
 
 def _osu_begin(facts: Facts) -> str:
-    names = {"all_reduce": "Allreduce", "broadcast": "Broadcast"}
-    title = names.get(facts.collective, facts.collective.title().replace("_", ""))
+    title = facts.collective.replace("all_", "all").replace("_", " ").capitalize()
     lines = [f"Ringfold MPI {title} Latency Test {facts.versions['ringfold']}"]
     lines += [f"Datatype: {facts.dtype}.", *facts.notes]
     return "\n".join(f"# {line}" for line in lines)

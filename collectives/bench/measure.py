@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.bench import patterns
-from collectives.bench.cases import Case, Setup
+from collectives.bench.case import BASELINE, Case, Setup
 from collectives.communicator import Communicator
 
 __all__ = ["Batches", "Run", "alternate", "check", "plan"]
@@ -108,7 +108,7 @@ def _round(comm: Communicator, runs: Sequence[Run], calls: int) -> float:
 def alternate(
     comm: Communicator, runs: Sequence[Run], batches: Batches
 ) -> list[NDArray[np.float64]]:
-    """Return, per run, seconds a call by rank and repetition. Collective."""
+    """Return, per run, seconds a message by rank and repetition. Collective."""
     seconds = np.empty((len(runs), batches.repetitions))
     with _no_garbage_collection():
         for repetition in range(batches.repetitions):
@@ -116,7 +116,8 @@ def alternate(
             # state the one before left the caches and the scheduler.
             for index in Random(repetition).sample(range(len(runs)), len(runs)):
                 total = batch(comm, runs[index], batches.calls)
-                seconds[index, repetition] = total / batches.calls
+                messages = batches.calls * runs[index].case.messages
+                seconds[index, repetition] = total / messages
     everyones = np.stack(comm.all_gather_object(seconds), axis=1)
     return list(everyones)
 
@@ -156,10 +157,11 @@ def check(comm: Communicator, run: Run) -> int:
     run.call()
     wrong = 0
     blocks = run.case.blocks(ranks, rank, run.setup.root)
-    for index, sources in enumerate(blocks):
+    for index, (sources, part) in enumerate(blocks):
+        if not sources and run.setup.algorithm == BASELINE:
+            continue  # MPI leaves rank 0 of an exclusive scan without a result
         length = run.receive.size // len(blocks)
         block = run.receive[index * length : (index + 1) * length]
-        wrong += patterns.count_wrong(
-            block, patterns.expected(sources, op, run.dtype, ranks)
-        )
+        right = patterns.expected(sources, op, run.dtype, ranks)
+        wrong += patterns.count_wrong(block, right, part * length)
     return sum(comm.all_gather_object(wrong))

@@ -48,11 +48,26 @@ def pattern(rank: int, op: str, dtype: str, ranks: int) -> NDArray[Any]:
 
 
 def expected(sources: tuple[int, ...], op: str, dtype: str, ranks: int) -> NDArray[Any]:
-    """Return one period of the reduction of these ranks' inputs, or the only one's."""
+    """Return one period of the reduction of these ranks' inputs, or the only one's.
+
+    Without any rank it is the identity of the op.
+    """
+    if not sources:
+        return np.full(PERIOD, _identity(op, np.dtype(dtype)))
     result = pattern(sources[0], op, dtype, ranks)
     for source in sources[1:]:
         result = UFUNCS[op](result, pattern(source, op, dtype, ranks))
     return (result / ranks).astype(dtype) if op == "mean" else result
+
+
+def _identity(op: str, dtype: np.dtype[Any]) -> Any:
+    """Return what changes nothing: for min and max the far end of the dtype."""
+    if op not in ("min", "max"):
+        return np.asarray(UFUNCS[op].identity).astype(dtype)
+    if dtype.kind == "f":
+        return dtype.type(np.inf if op == "min" else -np.inf)
+    whole = np.iinfo(dtype)
+    return dtype.type(whole.max if op == "min" else whole.min)
 
 
 def fill(array: NDArray[Any], period: NDArray[Any]) -> None:
@@ -62,9 +77,12 @@ def fill(array: NDArray[Any], period: NDArray[Any]) -> None:
         piece[:] = period[: piece.size]
 
 
-def count_wrong(array: NDArray[Any], period: NDArray[Any]) -> int:
-    """Return the number of elements that differ from the repeated period."""
-    wrong = 0
+def count_wrong(array: NDArray[Any], period: NDArray[Any], start: int = 0) -> int:
+    """Return the number of elements that differ from the repeated period.
+
+    The first one belongs to element `start` of the repetition.
+    """
+    wrong, period = 0, np.roll(period, -start % PERIOD)
     for start in range(0, array.size, PERIOD):
         piece = array[start : start + PERIOD]
         wrong += int(np.count_nonzero(piece != period[: piece.size]))

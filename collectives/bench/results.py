@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.bench.cases import IN_PLACE, OUT_OF_PLACE, Case, Size
+from collectives.bench.case import IN_PLACE, OUT_OF_PLACE, Case, Size
 
 __all__ = ["Facts", "Measured", "Row", "average_busbw", "ratio", "total_wrong"]
 

@@ -17,7 +17,13 @@ from collectives.algorithms.small import (
     all_to_all_lengths,
     broadcast_bytes,
 )
-from collectives.buffers import as_array, check_out, flat_source, flat_work
+from collectives.buffers import (
+    as_array,
+    check_out,
+    flat_source,
+    flat_work,
+    same_memory,
+)
 from collectives.calls import (
     Call,
     check_axis,
@@ -103,9 +109,10 @@ def _joining(
         rows = np.moveaxis(target, axis, 0)
         work, direct = flat_work(rows, array.dtype)
         place = work[bounds[group.rank] : bounds[group.rank + 1]]
-        if np.may_share_memory(mine, work):
-            mine = mine.copy()  # it may lie anywhere in `out`
-        place[...] = mine
+        if np.may_share_memory(mine, work):  # it may lie anywhere in `out`
+            mine = place if same_memory(mine, place) else mine.copy()
+        if mine is not place:
+            place[...] = mine
         algorithm.run(planner.task(bounds, work, work, root=root))
         if not direct:
             rows[...] = work.reshape(rows.shape)

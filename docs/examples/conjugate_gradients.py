@@ -98,10 +98,7 @@ def main():
     comm.barrier()
     start, reducing = perf_counter(), []
     rows, iterations, residual = solve(comm, source, reducing)
-    each, in_reducing = (
-        1e6 * seconds / iterations
-        for seconds in (perf_counter() - start, sum(reducing))
-    )
+    elapsed, scale = perf_counter() - start, 1e6 / iterations
     solution = comm.gather(rows)
 
     if comm.rank == 0:
@@ -110,8 +107,8 @@ def main():
         print(f"{GRID} x {GRID} points on {comm.size} rank(s)")
         print(f"{iterations} iterations to a relative residual of {residual:.1e}")
         print(
-            f"{each:.1f} us an iteration, {in_reducing:.1f} of them in its two "
-            "all-reduces, where it also waits for slower ranks"
+            f"{elapsed * scale:.1f} us an iteration, {sum(reducing) * scale:.1f} of "
+            "them in its two all-reduces, where it also waits for slower ranks"
         )
         print(f"largest relative difference from the direct solution: {error:.1e}")
         if not error < 1e-8:

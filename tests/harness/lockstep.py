@@ -69,8 +69,13 @@ def leaves(term: Term) -> list[int]:
     return [leaf for part in term for leaf in leaves(part)]
 
 
-def simulate(schedules: Sequence[Schedule], start: Sequence[Blocks]) -> Trace:
+def simulate(
+    schedules: Sequence[Schedule], start: Sequence[Blocks], apart: bool = False
+) -> Trace:
     """Run all ranks' schedules to their end.
+
+    With `apart`, what is sent is always what a rank began with, and what is received
+    goes to another array, which is empty in the beginning.
 
     Raises:
         AssertionError: a deadlock, partners who disagree, a block that is sent before
@@ -78,7 +83,8 @@ def simulate(schedules: Sequence[Schedule], start: Sequence[Blocks]) -> Trace:
             a `final` in the wrong place.
     """
     size = len(schedules)
-    trace = Trace([list(blocks) for blocks in start], 0, [0] * size, [0] * size)
+    begin: list[Blocks] = [[None] * size if apart else list(b) for b in start]
+    trace = Trace(begin, 0, [0] * size, [0] * size)
     places = [0] * size
     while any(place < len(schedules[rank]) for rank, place in enumerate(places)):
         steps = [
@@ -87,8 +93,8 @@ def simulate(schedules: Sequence[Schedule], start: Sequence[Blocks]) -> Trace:
         ]
         ready = _can_finish(steps)
         assert ready, f"deadlock: ranks stand at {dict(enumerate(steps))}"
-        before = [list(blocks) for blocks in trace.blocks]
-        for rank in ready:
+        before = [list(blocks) for blocks in (start if apart else trace.blocks)]
+        for rank in sorted(ready, key=lambda rank: _depth(rank, steps)):
             step = steps[rank]
             assert step is not None
             _receive(trace, rank, step, steps, before)
@@ -96,6 +102,18 @@ def simulate(schedules: Sequence[Schedule], start: Sequence[Blocks]) -> Trace:
             places[rank] += 1
         trace.rounds += 1
     return trace
+
+
+def _depth(rank: int, steps: Sequence[Step | None]) -> int:
+    """Count the ranks before this one that pass on what they receive in this step."""
+    depth, place = 0, rank
+    while (step := steps[place]) is not None and step.receive_from >= 0:
+        before = steps[step.receive_from]
+        if before is None or not before.forward:
+            break
+        depth, place = depth + 1, step.receive_from
+        assert depth < len(steps), f"deadlock: a ring of forwarding ranks at {rank}"
+    return depth
 
 
 def _can_finish(steps: Sequence[Step | None]) -> list[int]:
@@ -140,8 +158,10 @@ def _receive(
         f"rank {rank} receives {step.receive}"
     )
     size = len(trace.blocks)
-    for block in range(*step.receive):
-        theirs, mine = before[step.receive_from][block], before[rank][block]
+    # A rank that forwards sends what it has after its own part of this step.
+    sender = (trace.blocks if partner.forward else before)[step.receive_from]
+    for block in (block % size for block in range(*step.receive)):
+        theirs, mine = sender[block], trace.blocks[rank][block]
         assert theirs is not None, f"block {block} is sent before it is there: {step}"
         if step.reduce:
             trace.blocks[rank][block] = _combine(theirs, mine, step, size)

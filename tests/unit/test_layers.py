@@ -17,7 +17,7 @@ LAYERS = {
         "descriptor arena board waiting watchdog schedules buffers kernels handles",
         "topology transport farewell group",
         "algorithms selection deriving",
-        "packing plans",
+        "packing pickling plans",
         "calls agreement verdicts contents joining",
         "communicator methods exits startup shortcuts",
         "__init__",

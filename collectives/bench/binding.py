@@ -1,0 +1,67 @@
+"""Every algorithm in every place, bound to memory and ready to be called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.algorithms import TABLE
+from collectives.bench.arguments import Request
+from collectives.bench.case import BASELINE, Case, Setup, Size
+from collectives.bench.measure import Run
+from collectives.communicator import Communicator
+
+__all__ = ["TRIAL_ELEMENTS", "Bench", "bind", "bind_trial", "chosen"]
+
+# Elements of the calls by which an algorithm shows that it can do the dtype and op.
+TRIAL_ELEMENTS = 16
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What stays the same from size to size."""
+
+    comm: Communicator
+    request: Request
+    case: Case
+    algorithms: Sequence[str]
+    memory: tuple[NDArray[Any], NDArray[Any]]
+
+
+def bind(bench: Bench, size: Size) -> list[Run]:
+    """Return every algorithm in every place that it has, in the order of the rows."""
+    runs = []
+    for algorithm in bench.algorithms:
+        table = bench.case.raw if algorithm == BASELINE else bench.case.ours
+        for place, runner in table.items():
+            comm, request = bench.comm, bench.request
+            setup = Setup(
+                comm, request.op, request.root, algorithm, place, request.shapes.shapes
+            )
+            views = bench.case.views(bench.memory, size, place, comm.rank)
+            call = runner(setup, *views)
+            runs.append(Run(bench.case, setup, request.dtype, *views, call))
+    return runs
+
+
+def bind_trial(bench: Bench) -> list[Run]:
+    """Return the same on a few elements."""
+    ranks, itemsize = bench.comm.size, np.dtype(bench.request.dtype).itemsize
+    count = TRIAL_ELEMENTS
+    whole = count * itemsize * (ranks if bench.case.by_parts else 1)
+    few = bench.request.shapes._replace(shapes=((count,),))
+    trial = replace(bench, request=replace(bench.request, shapes=few))
+    return bind(trial, Size(whole if bench.case.sized else 0, count))
+
+
+def chosen(bench: Bench, size: Size, algorithm: str) -> str | None:
+    """Return what `auto` stands for at this size; None where that is not one thing."""
+    if algorithm != "auto" or bench.case.name not in TABLE:
+        return None
+    op = bench.request.op if bench.case.reduces else "sum"
+    choice = bench.comm.choose(bench.case.name, size.nbytes, bench.request.dtype, op)
+    return choice.algorithm

@@ -1,0 +1,127 @@
+"""What a benchmark has to know about one collective: its sizes, arrays and results.
+
+A call reads an array `send` and leaves its result in an array `receive`. In place, both
+are views of one buffer: the same view, or one of them a part of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from collectives.bench.shapes import Shape
+from collectives.communicator import Communicator
+
+__all__ = ["BASELINE", "IN_PLACE", "OUT_OF_PLACE", "Block", "Case", "Setup", "Size"]
+
+Array = NDArray[Any]
+Call = Callable[[], object]
+
+# The algorithm name of the raw mpi4py call: what every other one is compared with.
+BASELINE = "mpi"
+
+OUT_OF_PLACE, IN_PLACE = "out_of_place", "in_place"
+
+# nccl-tests rounds the part of each rank down to a multiple of this many bytes.
+PART_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size column, in bytes, and the count column of a row."""
+
+    nbytes: int
+    count: int
+
+
+class Block(NamedTuple):
+    """One piece of a result: what the ranks `sources` sent, combined.
+
+    Where they send a part to every rank, it is their part number `part`. No source at
+    all stands for the identity of the op.
+    """
+
+    sources: tuple[int, ...]
+    part: int = 0
+
+
+Blocks = Callable[[int, int, int], list[Block]]
+"""`(ranks, rank, root)` to the result of that rank, block after block."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything but the arrays that a call is made of."""
+
+    comm: Communicator
+    op: str
+    root: int
+    algorithm: str
+    place: str
+    shapes: tuple[Shape, ...] = ()
+
+
+Runner = Callable[[Setup, Array, Array], Call]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One collective.
+
+    `factor(ranks)` is busbw over algbw. `ours` binds our call and `raw` the MPI's own,
+    per place; a place that is missing is printed as N/A. `blocks(ranks, rank, root)`
+    tells the result of a rank, block after block; none where it has no result.
+
+    `by_parts`: the size is that of the whole array, and the count that of one rank's
+    part of it. `part` names the array, `send` or `receive`, that is only such a part;
+    in place it lies where the rank's part of the other one is, or `at_start` of it.
+
+    A call is `messages` messages one after the other; times are those of one.
+    `algorithms` is where to look for them in `collectives.ALGORITHMS`.
+    """
+
+    name: str
+    factor: Callable[[int], float]
+    ours: dict[str, Runner]
+    raw: dict[str, Runner]
+    blocks: Blocks
+    reduces: bool = False
+    rooted: bool = False
+    by_parts: bool = False
+    part: str = ""
+    at_start: bool = False
+    sized: bool = True
+    listed: bool = False
+    messages: int = 1
+    fewest_ranks: int = 1
+    algorithms: str = ""
+
+    def size(self, asked: int, itemsize: int, ranks: int) -> Size:
+        """Return the size that is measured when `asked` bytes were asked for."""
+        if not self.sized:
+            return Size(0, 0)
+        if not self.by_parts:
+            count = asked // itemsize
+            return Size(count * itemsize, count)
+        part = asked // ranks // PART_BYTES * PART_BYTES
+        return Size(part * ranks, part // itemsize)
+
+    def views(
+        self, buffers: tuple[Array, Array], size: Size, place: str, rank: int
+    ) -> tuple[Array, Array]:
+        """Return `send` and `receive` of this rank, views of two buffers of one dtype.
+
+        Each buffer must hold `size.nbytes`. In place, `send` and `receive` are the same
+        object, as in `all_reduce(x, out=x)`, except where one of them is a part.
+        """
+        first, second = (buffer[: size.nbytes // buffer.itemsize] for buffer in buffers)
+        send, receive = (first, first if place == IN_PLACE else second)
+        start = rank * size.count if place == IN_PLACE and not self.at_start else 0
+        if self.part == "send":
+            send = send[start : start + size.count]
+        elif self.part == "receive":
+            receive = receive[start : start + size.count]
+        return send, receive
