@@ -28,8 +28,8 @@ __all__ = ["computation", "measure_size", "started"]
 
 # NumPy gives the interpreter free for as long as it works on one piece: some 20 us.
 PIECE_ELEMENTS = 1 << 16
-TRIALS = Batches(calls=1, repetitions=7)
-TRIAL_PIECES = 32
+# The lengths of calls and of so many pieces are compared over so many batches.
+TRIAL_PIECES, TRIALS = 32, 7
 
 
 def started(run: Run, between: Call | None = None) -> Call | None:
@@ -75,12 +75,13 @@ def measure_size(bench: Bench, size: Size) -> list[Row]:
     comm, request = bench.comm, bench.request
     given = (request.warmup, request.iterations, request.repetitions)
     blocking = [run for run in bind(bench, size) if run.setup.place == _place(run)]
-    measure.plan(comm, blocking, *given)
     trials = [*blocking, replace(blocking[0], call=computation(TRIAL_PIECES))]
-    *lengths, trial = map(_median, measure.alternate(comm, trials, TRIALS))
+    calls = measure.plan(comm, blocking, *given).calls
+    results = measure.alternate(comm, trials, Batches(calls, TRIALS))
+    *lengths, trial = (result.max(axis=0).min() for result in results)
     table = [
-        _things(run, TRIAL_PIECES * seconds / trial)
-        for run, seconds in zip(blocking, lengths, strict=True)
+        _things(run, TRIAL_PIECES * length / trial)
+        for run, length in zip(blocking, lengths, strict=True)
     ]
     runs = [run for things in table for run in things.values()]
     batches = measure.plan(comm, runs, *given)
@@ -104,10 +105,6 @@ def _place(run: Run) -> str:
     """Return where a call is measured: in place if it can."""
     table = run.case.raw if run.setup.algorithm == BASELINE else run.case.ours
     return IN_PLACE if IN_PLACE in table else next(iter(table))
-
-
-def _median(seconds: Any) -> float:
-    return float(np.median(seconds.max(axis=0)))
 
 
 def _things(run: Run, pieces: float) -> dict[str, Run]:
