@@ -49,8 +49,12 @@ def agree(
             if board.same(sequence, word):
                 return True
             arrived = board.arrived(sequence)
-            group.wait(
-                lambda: board.same(sequence, word) or arrived(), options.timeout_s
+            group.wait(  # one that had arrived may have taken that back, see cycles.py
+                lambda: (
+                    board.same(sequence, word)
+                    or (arrived() and not board.late(sequence))
+                ),
+                options.timeout_s,
             )
             return board.same(sequence, word) or _late_store(group, word)
     unchecked = options.check == "off" and descriptor.collective != "barrier"

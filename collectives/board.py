@@ -21,7 +21,7 @@ from enum import IntEnum
 
 LINE_BYTES = 128
 LINE_WORDS = LINE_BYTES // 8
-EVEN, ODD, SEQUENCE, STATE, SINCE_NS, CALL, PID = range(7)
+EVEN, ODD, SEQUENCE, STATE, SINCE_NS, CALL, MEMBER = range(7)
 
 CALLS = (
     "",
@@ -86,14 +86,26 @@ class Sighting:
 class Board:
     """The lines of the ranks of one group on one host."""
 
-    def __init__(self, memory: memoryview, members: Sequence[int], rank: int) -> None:
+    def __init__(
+        self,
+        memory: memoryview,
+        members: Sequence[int],
+        rank: int,
+        *,
+        place: int = -1,
+        number: int = 0,
+    ) -> None:
         """Use `memory` (`board_bytes(len(members))`) for `members`, ranks of the group.
 
         Args:
             memory: zeroed by its owner before any member gets here.
             members: the ranks, in the same order on every one of them.
             rank: this rank, one of `members`.
+            place: where in the arena the memory lies; -1 if it is not in one.
+            number: this rank's number in the job, for readers from other groups.
         """
+        self.place = place
+        self.lines = len(members)
         self._words = memory.cast("q")
         self._members = tuple(members)
         self._base = self._members.index(rank) * LINE_WORDS
@@ -102,6 +114,7 @@ class Board:
             for line, member in enumerate(self._members)
             if member != rank
         )
+        self._words[self._base + MEMBER] = number + 1  # 0: is not here yet
         self.set_state(State.USER)
 
     def post(self, sequence: int, call: int, word: int) -> None:
@@ -112,6 +125,12 @@ class Board:
         words[base + STATE] = 2  # State.CALL; the enum costs more than the store
         words[base + EVEN + (sequence & 1)] = word
         words[base + SEQUENCE] = sequence
+
+    def take_back(self, sequence: int) -> None:
+        """Undo the latest `post`; only while somebody is late for that call."""
+        words, base = self._words, self._base
+        words[base + EVEN + (sequence & 1)] = -1  # no word is negative
+        words[base + SEQUENCE] = sequence - 1
 
     def show(self, call: int) -> None:
         """Say that this rank is in a call that not everybody makes."""

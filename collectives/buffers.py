@@ -14,6 +14,7 @@ import numpy as np
 
 from collectives.errors import InvalidArgumentError, UnsupportedError
 from collectives.kernels import Array, kind_of
+from collectives.narrow import widen
 
 
 def as_array(value: Any) -> Array:
@@ -80,6 +81,8 @@ def flat_source(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return the elements in C order, contiguous, as `dtype`; a view where possible."""
     if array.ndim == 1 and array.dtype == dtype and array.flags.forc:
         return array
+    if dtype == np.float32 and kind_of(array.dtype) == "e":
+        return widen(array)
     return np.ascontiguousarray(array, dtype=dtype).reshape(-1)
 
 

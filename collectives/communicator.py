@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from collectives import exits
+from collectives import exits, forks, recorder
 from collectives.agreement import CALL_NUMBER, agree
 from collectives.algorithms import REDUCING, TABLE
 from collectives.calls import Call, Ride, groups, points
@@ -29,6 +30,7 @@ from collectives.kernels import kernel_for
 from collectives.methods import Collectives
 from collectives.options import Options
 from collectives.plans import Planner
+from collectives.recorder import AGREED, CALL, STATE
 from collectives.selection import Choice
 from collectives.topology import Topology
 from collectives.verdicts import death, mismatch, silence
@@ -79,6 +81,8 @@ class Communicator(Collectives):
         exits.finish_at_exit(self._engine)
         self._twin: Communicator | None = None
         self.options = options
+        if options.trace:
+            recorder.here.write_to(options.trace)
 
     @property
     def rank(self) -> int:
@@ -150,6 +154,16 @@ class Communicator(Collectives):
         if error is None:
             self.close()
 
+    def dump_trace(self, folder: str | Path) -> Path:
+        """Write this process's latest calls, on all communicators, into a folder.
+
+        `ringfold trace FOLDER` compares the files of the ranks. Not collective.
+
+        Raises:
+            OSError: the folder cannot be made or written to.
+        """
+        return recorder.here.dump(folder)
+
     def __repr__(self) -> str:
         """Return rank, size and hosts."""
         hosts = len(self.topology.hosts)
@@ -209,6 +223,7 @@ class Communicator(Collectives):
         group, timeout_s = self._group, self.options.timeout_s
         name = prepare.__name__
         group.enter(name, timeout_s)
+        note = recorder.here.begin(group.members, group.sequence, name, group.site)
         error: Exception | None = None
         ride: Ride | None = None
         try:
@@ -218,52 +233,69 @@ class Communicator(Collectives):
             except Exception as own:  # whatever it is, the others must hear of it
                 error = own
                 descriptor = Descriptor(name, invalid=_in_short(own))
+            note[CALL] = descriptor
             if group.joining:
                 agree_joining(group, descriptor, timeout_s)
             elif not agree(group, descriptor, self.options, ride):
                 raise mismatch(group, descriptor, timeout_s)
             if error is not None:
                 raise error
+            note[STATE] = AGREED
             result = call.run()
             if self.options.check == "full":
                 compare(group, name, result, timeout_s)
+            recorder.end(note)
         except TimedOut:
             raise silence(group, descriptor, timeout_s) from None
         except PeerLost as lost:
             raise death(group, descriptor, lost) from None
         finally:
             group.exit()
+            recorder.here.close(note)
         return result if out is None else out
 
     def _exchange(self, doing: str, pairs: Sequence[points.Pair]) -> list[Any]:
         """Make a call that only this rank and its peers take part in."""
         group, timeout_s = self._group, self.options.timeout_s
         group.enter(doing, timeout_s, collective=False)
+        peers = [peer for peer, *_ in pairs]
+        note = recorder.here.begin(
+            group.members, group.sequence, doing, group.site, peers
+        )
         descriptor = Descriptor(doing)
         try:
             if group.board is not None:
                 group.board.show(CALL_NUMBER["exchange"])
-            return points.exchange(self._planner, pairs)
+            received = points.exchange(self._planner, pairs)
+            recorder.end(note)
+            return received
         except TimedOut:
-            raise silence(
-                group, descriptor, timeout_s, [p for p, *_ in pairs]
-            ) from None
+            raise silence(group, descriptor, timeout_s, peers) from None
         except PeerLost as lost:
             raise death(group, descriptor, lost) from None
         finally:
             group.exit()
+            recorder.here.close(note)
 
     def _start(self, name: str, call: Callable[[Communicator], R]) -> Handle[R]:
         """Make a call on the group for calls that go on in the background."""
+        forks.refuse()
         if self._twin is None:
             everybody = range(self.size)
-            twin = derive(self._group, everybody, self.options.timeout_s)
+            twin = derive(
+                self._group, everybody, self.options.timeout_s, background=True
+            )
             self._twin = Communicator(twin, self.options)
-        twin_comm = self._twin
+        twin_comm, site = self._twin, recorder.call_site()
+
+        def make() -> R:
+            twin_comm._group.site = site
+            return call(twin_comm)
+
         if self._group.threads:
-            return self._engine.submit(name, lambda: call(twin_comm))
+            return self._engine.submit(name, make)
         handle: Handle[R] = Handle(name)
-        handle.run(lambda: call(twin_comm))
+        handle.run(make)
         return handle
 
     start_all_reduce = starting(Collectives.all_reduce)

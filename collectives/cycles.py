@@ -22,8 +22,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from collectives.arena import Arena
-from collectives.board import CALL, CALLS, LINE_WORDS, MEMBER, SEQUENCE, Board
-from collectives.board import board_bytes
+from collectives.board import (
+    CALL,
+    CALLS,
+    LINE_WORDS,
+    MEMBER,
+    SEQUENCE,
+    SINCE_NS,
+    Board,
+    board_bytes,
+)
 from collectives.recorder import short_list
 from collectives.waiting import TimedOut, wait_until
 
@@ -31,7 +39,7 @@ LOOK_S = 1.0
 RESOLVE_S = 10.0  # far more than the others need to look twice
 
 # Words of a line of the first board, after those that every board has.
-PLACE, LINES, CALL_NUMBER, SINCE_NS, STAGE, TICKET = range(8, 14)
+PLACE, LINES, CALL_NUMBER, GAVE_UP_NS, STAGE, TICKET = range(8, 14)
 
 # How far a wait is. `OPEN`: it may end in ways that cannot be seen from here.
 GAVE_UP, OPEN, CLOSED, KNOWS, TOOK_BACK = range(-1, 4)
@@ -91,7 +99,6 @@ class Waits:
         words[mine + PLACE] = board.place
         words[mine + LINES] = board.lines
         words[mine + CALL_NUMBER] = sequence
-        words[mine + SINCE_NS] = time.monotonic_ns()
         words[mine + STAGE] = CLOSED if closed else OPEN
         words[mine + TICKET] = ticket
 
@@ -102,7 +109,7 @@ class Waits:
         self._board = None
         words, mine = self._words, self._mine
         if gave_up:  # the others, who give up as well, will want to say why
-            words[mine + SINCE_NS] = time.monotonic_ns()
+            words[mine + GAVE_UP_NS] = time.monotonic_ns()
             words[mine + STAGE] = GAVE_UP
         else:
             words[mine + TICKET] = -abs(words[mine + TICKET])
@@ -200,17 +207,17 @@ class Waits:
                 for start, member in zip(starts, ranks, strict=True)
                 if words[start + SEQUENCE] < sequence and member not in (rank, -1)
             ]
-            call = ""
-            if rank in ranks:
-                call = CALLS[words[ranks.index(rank) * LINE_WORDS + CALL]]
-        seconds = (time.monotonic_ns() - waiting[SINCE_NS]) / 1e9
+            own = ranks.index(rank) * LINE_WORDS
+            call, since = CALLS[words[own + CALL]], words[own + SINCE_NS]
+        if waiting[STAGE] == GAVE_UP:
+            since = waiting[GAVE_UP_NS]
         return Wait(
             ticket,
             waiting[STAGE],
             f"{call} #{sequence}",
             tuple(ranks),
             tuple(late),
-            seconds,
+            (time.monotonic_ns() - since) / 1e9,
         )
 
 

@@ -16,11 +16,14 @@ from collectives.watchdog import Guarded
 PLACE_TAG = 0x6800
 
 
-def derive(parent: Group, ranks: Sequence[int], timeout_s: float) -> Group:
+def derive(
+    parent: Group, ranks: Sequence[int], timeout_s: float, background: bool = False
+) -> Group:
     """Return a group of some of the parent's ranks, in that order.
 
     Collective over `ranks` and nobody else. They must agree on the list already: making
-    a communicator blocks inside the MPI, under the watchdog.
+    a communicator blocks inside the MPI, under the watchdog. `background` tells that
+    its calls will be made by a thread of ours.
     """
     with Guarded(timeout_s, lambda: f"rank {parent.rank} is stuck in making a group"):
         messages = parent.messages.derive(ranks)
@@ -34,6 +37,8 @@ def derive(parent: Group, ranks: Sequence[int], timeout_s: float) -> Group:
         mpi=getattr(messages, "comm", None),
         native=getattr(messages, "comm", None),
         parent=parent,
+        members=parent.some(ranks, background),
+        waits=parent.waits,
     )
     if parent.arena is not None:
         _share_a_board(group, timeout_s)
@@ -55,7 +60,11 @@ def _share_a_board(group: Group, timeout_s: float) -> None:
             offset = group.lines = arena.carve(nbytes)
     offset = _tell(group, members, offset, timeout_s)
     if offset >= 0:
-        group.use_board(Board(arena.view(offset, nbytes), members, group.rank))
+        number = group.members.ranks[group.rank]
+        memory = arena.view(offset, nbytes)
+        group.use_board(
+            Board(memory, members, group.rank, place=offset, number=number)
+        )
 
 
 def _tell(group: Group, members: Sequence[int], number: int, timeout_s: float) -> int:

@@ -7,12 +7,16 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
 ABORT_S = 3
 DRAIN_S = 0.2  # launchers drop what they have not read when a job is aborted
 CLOSED = (OSError, ValueError, AttributeError)  # what a closed stream raises
+
+LAST_WORDS: list[Callable[[], None]] = []
+"""What is done before the job is ended; must be quick."""
 
 
 def say(text: str) -> None:
@@ -28,6 +32,9 @@ def end_job(status: int) -> NoReturn:
     `MPI_Abort` itself can get stuck, for example when the link to a far host is cut, so
     a C-level alarm, which needs neither the interpreter nor MPI, kills us after that.
     """
+    for speak in LAST_WORDS:
+        with suppress(Exception):
+            speak()
     for stream in (sys.stdout, sys.stderr):
         with suppress(*CLOSED):
             stream.flush()

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from collectives import forks
 from collectives.arena import Arena
 from collectives.board import Board, State
+from collectives.cycles import Waits, describe
 from collectives.descriptor import Descriptor
 from collectives.ending import say
-from collectives.errors import BrokenCommunicatorError
+from collectives.errors import BrokenCommunicatorError, MismatchError
 from collectives.farewell import Farewells
 from collectives.kernels import Array
+from collectives.recorder import Members, Site, here
 from collectives.topology import Topology
 from collectives.transport import Messages
-from collectives.waiting import SPINS, Liveness, PeerLost, wait_until
+from collectives.waiting import SPINS, Liveness, PeerLost, TimedOut, wait_until
 
 # The tag space (MPI promises 32,767). Data and agreement tags carry the low bits of the
 # sequence number, so that leftovers of a failed call never meet a later one.
@@ -47,6 +51,8 @@ class Group:
         mpi: Any = None,
         native: Any = None,
         parent: Group | None = None,
+        members: Members | None = None,
+        waits: Waits | None = None,
     ) -> None:
         """Take over the parts; `close()` gives them up.
 
@@ -59,6 +65,8 @@ class Group:
             mpi: the caller's mpi4py communicator, None without MPI.
             native: the private duplicate of it, which the transport uses as well.
             parent: the group whose arena this one uses; it closes that one's as well.
+            members: who they are in the job; without it, ranks are numbers in the job.
+            waits: what the ranks of this host wait for, in all groups of the family.
         """
         self.messages = messages
         self.topology = topology
@@ -71,6 +79,11 @@ class Group:
         self.derived: weakref.WeakSet[Group] = weakref.WeakSet()
         self.rank = messages.rank
         self.size = messages.size
+        self.members = members or Members(tuple(range(self.size)), "")
+        self.waits = waits
+        self.site: Site | None = None
+        """Where a call that goes on in the background was started."""
+        self._families: Counter[tuple[int, ...]] = Counter()
         self.sequence = 0
         self.broken = ""
         self.closed = False
@@ -91,6 +104,13 @@ class Group:
         self._farewells = Farewells(messages)
         self.lines = -1
         """Where this rank has carved the board's lines from its heap, if it did."""
+        if mpi is not None:
+            forks.protect(self)
+
+    def some(self, ranks: Sequence[int], background: bool) -> Members:
+        """Return the members of a group to be derived from this one."""
+        self._families[tuple(ranks)] += 1
+        return self.members.some(ranks, self._families[tuple(ranks)], background)
 
     def use_board(self, board: Board) -> None:
         """Agree over this board from now on; on all members of the host at once."""
@@ -133,7 +153,17 @@ class Group:
         """
         if ready():
             return
-        wait_until(ready, timeout_s=timeout_s, spins=self.spins, health=self._health)
+        try:
+            wait_until(
+                ready, timeout_s=timeout_s, spins=self.spins, health=self._health
+            )
+        except TimedOut:
+            if self.waits is not None:
+                self.waits.end(self.board, gave_up=True)
+            raise
+        finally:
+            if self.waits is not None:
+                self.waits.end(self.board)
 
     def scratch(self, nbytes: int) -> Array:
         """Return `nbytes` of memory that lasts until the end of the call."""
@@ -151,7 +181,20 @@ class Group:
         if peers is None:
             peers = self.board.late(self.sequence)
         here = self.topology.local_ranks
-        return {rank: str(self.board.seen(rank)) for rank in peers if rank in here}
+        return {rank: self._seen(self.board, rank) for rank in peers if rank in here}
+
+    def _seen(self, board: Board, rank: int) -> str:
+        """Return what a rank of this host is seen doing, in this group or elsewhere."""
+        sighting = board.seen(rank)
+        elsewhere = ""
+        if self.waits is not None and sighting.state is State.USER:
+            elsewhere = self.waits.elsewhere(self.members.ranks[rank])
+        return elsewhere or str(sighting)
+
+    def called(self, rank: int) -> str:
+        """Return `rank 1`, and its number in the job where that is another."""
+        number = self.members.ranks[rank]
+        return f"rank {rank}" + (f" ({number} of the job)" if number != rank else "")
 
     @property
     def threads(self) -> bool:
@@ -165,9 +208,11 @@ class Group:
         if dead:
             raise PeerLost(dead[0], "died")
         if self.board is not None:
-            for rank in self.board.late(self.sequence):
+            missing = self.board.late(self.sequence)
+            for rank in missing:
                 if self.board.seen(rank).state is State.LEFT:
                     raise PeerLost(rank, str(self.board.seen(rank)))
+            self._look_around(self.board, missing)
         rank, sequence = self._farewells.heard()
         if rank >= 0 and sequence < self.sequence:
             raise PeerLost(rank, f"left the job after call #{sequence}")
@@ -178,6 +223,28 @@ class Group:
                 f"ringfold: rank {self.rank} has waited {waited_s:.1f} s "
                 f"in {self.doing} #{self.sequence}: {'; '.join(late) or 'all are here'}"
             )
+
+    def _look_around(self, board: Board, late: Sequence[int]) -> None:
+        """Tell the host that this rank waits; raise if it waits in vain for sure.
+
+        Raises:
+            MismatchError: ranks wait for each other, in calls on different groups; all
+                of them raise this, and none of these calls has been made.
+        """
+        if self.waits is None or self.members.background:
+            return
+        # Nothing has been sent yet, and only an arrival can end this wait.
+        only_arrivals = bool(late) and self.one_board and not self.joining
+        self.waits.tell(board, self.sequence, only_arrivals and here.callers() <= 1)
+        stuck = self.waits.stuck()
+        if stuck:
+            text = describe(stuck)
+            self.waits.take_back(stuck, lambda: self._take_back(board))
+            raise MismatchError(text)
+
+    def _take_back(self, board: Board) -> None:
+        board.take_back(self.sequence)
+        self.sequence -= 1
 
     def leave(self, patience_s: float) -> None:
         """Tell the others that this rank makes no further calls; wait for theirs.
@@ -235,6 +302,8 @@ class Group:
         if self.parent is None:
             if self.liveness is not None:
                 self.liveness.close()
+            if self.waits is not None:
+                self.waits.close()
             if self.arena is not None:
                 self.arena.close()
         self.messages.close()

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from collectives import forks
 from collectives.errors import CollectiveTimeoutError
 
 R = TypeVar("R")
@@ -43,6 +44,8 @@ class Handle(Generic[R]):
             CollectiveTimeoutError: the call has not ended within `timeout_s` seconds.
                 It goes on; its own deadline is that of the communicator.
         """
+        if not self._ended.is_set():
+            forks.refuse()
         if not self._ended.wait(timeout_s):
             raise CollectiveTimeoutError(
                 f"{self.name} has not ended within {timeout_s:g} s; it goes on"

@@ -1,9 +1,9 @@
 """Narrow floats to float32 and back: NumPy's casts, or compiled ones where they pay.
 
-NumPy converts float16 one element at a time, some ten times slower than memory is
-read. Where numba (the extra `fast`) is installed, the loops below do it, bit for bit
-the same, NaN payloads included. Importing and compiling takes about a second, so that
-happens only once casts of large arrays have cost a good part of that.
+NumPy casts float16 one element at a time, some ten times slower than memory is read.
+Where numba (the extra `fast`) is installed, the loops below do it instead, with the
+same bits, those of NaN included. To import it and to compile takes a second or two,
+which is spent only once casts of large arrays have taken a good part of that.
 
 What is too large for the narrow type becomes inf, without a warning.
 """
@@ -19,78 +19,141 @@ import numpy as np
 
 from collectives.kernels import Array
 
-LARGE = 1 << 16  # elements; smaller casts never lead to an import of numba
-COMPILE_AFTER = 1 << 26  # elements of large casts, about 0.2 s of NumPy's time
+LARGE = 1 << 16  # elements; the casts of smaller arrays are left to NumPy
+COMPILE_AFTER = 1 << 26  # elements in large casts: 0.2 s of NumPy's time
 
-Cast = Callable[[Array, Array], None]
-"""From the bits of flat arrays of one type into those of another."""
+Loop = Callable[[Array, Array], None]
+"""Converts the bits of one flat array into those of another."""
 
-_waiting = threading.Lock()
-_cast_so_far = 0
+_one_at_a_time = threading.Lock()
+_elements_cast = 0
 
 
 def widen(array: Array) -> Array:
-    """Return the elements in C order as a new, flat array of float32."""
+    """Return the elements, in C order, as a new flat array of float32."""
     wide = np.empty(array.size, np.float32)
-    cast = _compiled(_WIDEN, array.dtype, array.size)
-    if cast is None:
+    loop = _compiled_loop(array.dtype, wide.dtype, array.size)
+    if loop is None:
         wide.reshape(array.shape)[...] = array
     else:
         flat = np.require(array, requirements="CA").reshape(-1)
-        cast(flat.view(np.uint16), wide.view(np.uint32))
+        loop(flat.view(np.uint16), wide.view(np.uint32))
     return wide
 
 
-def narrow_into(wide: Array, out: Array) -> None:
-    """Round the elements of a flat array to those of `out`, in C order.
+def narrow_into(flat: Array, out: Array) -> None:
+    """Put the elements of a flat array into `out`, in C order, rounded to its dtype.
 
     Args:
-        wide: float32 where `out` is a narrow float; otherwise anything that NumPy can
-            put into `out`.
+        flat: float32 for a narrow float; anything else goes its usual way in NumPy.
         out: of any layout; nothing beside it is touched.
     """
-    cast = None
-    if wide.dtype == np.float32:
-        cast = _compiled(_NARROW, out.dtype, out.size)
-    if cast is None:
+    loop = _compiled_loop(flat.dtype, out.dtype, out.size)
+    if loop is None:
         with np.errstate(over="ignore", invalid="ignore"):
-            out[...] = wide.reshape(out.shape)
+            out[...] = flat.reshape(out.shape)
         return
     direct = out.flags.c_contiguous and out.flags.aligned
-    flat = out.reshape(-1) if direct else np.empty(out.size, out.dtype)
-    cast(wide.view(np.uint32), flat.view(np.uint16))
+    target = out.reshape(-1) if direct else np.empty(out.size, out.dtype)
+    loop(flat.view(np.uint32), target.view(np.uint16))
     if not direct:
-        out[...] = flat.reshape(out.shape)
+        out[...] = target.reshape(out.shape)
 
 
-def _compiled(
-    kernels: dict[str, Cast], dtype: np.dtype[Any], elements: int
-) -> Cast | None:
-    """Return the compiled cast of a type; None where NumPy's is to be used."""
-    global _cast_so_far
-    kernel = kernels.get(dtype.name)
-    if kernel is None or elements < LARGE:
+def _compiled_loop(
+    source: np.dtype[Any], target: np.dtype[Any], elements: int
+) -> Loop | None:
+    """Return what to cast with; None where that is NumPy."""
+    global _elements_cast
+    if elements < LARGE or (source.name, target.name) not in LOOPS:
         return None
-    _cast_so_far += elements
-    return _compile(kernel) if _cast_so_far >= COMPILE_AFTER else None
-
-
-def _compile(kernel: Cast) -> Cast | None:
-    with _waiting:  # `cache` alone would let two threads compile the same
-        return _compile_once(kernel)
+    _elements_cast += elements
+    if _elements_cast < COMPILE_AFTER:
+        return None
+    with _one_at_a_time:  # two threads must not compile the same
+        return _compile(source.name, target.name)
 
 
 @cache
-def _compile_once(kernel: Cast) -> Cast | None:
-    """Return a kernel as machine code; None where there is no working numba."""
+def _compile(source: str, target: str) -> Loop | None:
+    """Return a loop as machine code; None where there is no numba that works."""
     try:
         import numba
     except Exception:  # not there, or not for this NumPy
         return None
-    bits = {name: getattr(numba, f"uint{n}") for name, n in _BITS[kernel].items()}
-    source = numba.types.Array(bits["source"], 1, "C", readonly=True)
-    signature = numba.void(source, bits["target"][::1])
+    loop = LOOPS[source, target]
+    wide, narrow = numba.uint32, numba.uint16
+    given, made = (wide, narrow) if source == "float32" else (narrow, wide)
+    # One version for all callers: what may be written into is also good to be read.
+    signature = numba.void(numba.types.Array(given, 1, "C", readonly=True), made[::1])
     try:
-        return numba.njit(signature, nogil=True, cache=True)(kernel)
-    except RuntimeError:  # nowhere to keep it for the next time
-        return numba.njit(signature, nogil=True)(kernel)
+        return numba.njit(signature, nogil=True, cache=True)(loop)  # type: ignore[no-any-return]
+    except RuntimeError:  # there is no folder to keep it in for the next time
+        return numba.njit(signature, nogil=True)(loop)  # type: ignore[no-any-return]
+
+
+# --- the loops ------------------------------------------------------------------------
+#
+# Each computes all cases and picks one, without a branch, so that the compiler can
+# treat many elements at once. u32 is written wherever numba would go on in 64 bits.
+#
+#            sign  exponent  fraction  bias
+# float16      1       5        10       15
+# bfloat16     1       8         7      127    the upper half of a float32
+# float32      1       8        23      127
+
+u32, f32 = np.uint32, np.float32
+
+
+def _float16_to_float32(bits: Array, out: Array) -> None:
+    for i in range(bits.size):
+        half = u32(bits[i])
+        sign = u32((half & u32(0x8000)) << u32(16))
+        rest = u32((half & u32(0x7FFF)) << u32(13))
+        result = u32(rest + u32(112 << 23))
+        if rest >= u32(
+            0x1F << 23
+        ):  # inf and NaN: from the one top exponent to the other
+            result = u32(rest + u32(224 << 23))
+        if rest < u32(
+            1 << 23
+        ):  # 0 and subnormal: as a fraction above 2**-14, minus that
+            above = u32(rest + u32(113 << 23)).view(f32)
+            result = f32(above - f32(2.0**-14)).view(u32)
+        out[i] = sign | result
+
+
+def _float32_to_float16(bits: Array, out: Array) -> None:
+    for i in range(bits.size):
+        single = u32(bits[i])
+        sign = u32(single >> u32(16)) & u32(0x8000)
+        rest = u32(single & u32(0x7FFFFFFF))
+        # To even: what is lost is rounded up if that, or the last bit kept, is odd.
+        odd = u32(rest >> u32(13)) & u32(1)
+        result = u32(u32(rest + u32(0xFFF) + odd - u32(112 << 23)) >> u32(13))
+        if rest < u32(113 << 23):  # subnormal: next to 0.5 its last bit is that of 0.5
+            result = u32(f32(rest.view(f32) + f32(0.5)).view(u32) - u32(126 << 23))
+        if rest >= u32(143 << 23):  # 2**16 and above
+            result = u32(0x7C00)
+        if rest > u32(0x7F800000):  # NaN, with the payload that there is room for
+            result = u32(0x7C00) | u32((rest & u32(0x7FFFFF)) >> u32(13))
+            result = u32(result + u32(result == u32(0x7C00)))
+        out[i] = sign | result
+
+
+def _float32_to_bfloat16(bits: Array, out: Array) -> None:
+    for i in range(bits.size):
+        single = u32(bits[i])
+        odd = u32(single >> u32(16)) & u32(1)
+        result = u32(u32(single + u32(0x7FFF) + odd) >> u32(16))
+        if u32(single & u32(0x7FFFFFFF)) > u32(0x7F800000):  # NaN: there is only one
+            result = u32(0x7FC0) | u32(u32(single >> u32(16)) & u32(0x8000))
+        out[i] = result
+
+
+# The fourth, bfloat16 to float32, is as fast in ml_dtypes as memory can be read.
+LOOPS: dict[tuple[str, str], Loop] = {
+    ("float16", "float32"): _float16_to_float32,
+    ("float32", "float16"): _float32_to_float16,
+    ("float32", "bfloat16"): _float32_to_bfloat16,
+}

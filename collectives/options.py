@@ -48,6 +48,10 @@ class Options:
     abort: bool = True
     """Whether an uncaught exception or an early exit on one rank ends the whole job."""
 
+    trace: str = ""
+    """Folder for the flight recorder's files, which `ringfold trace` compares; without
+    one, an error carries the last calls of its rank as a note."""
+
     log: str = "off"
     """`info` prints one line at the first use of each algorithm choice."""
 

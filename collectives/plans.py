@@ -16,6 +16,7 @@ from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
 from collectives.group import Group
 from collectives.kernels import Array, Kernel, Op, kernel_for
+from collectives.narrow import narrow_into
 from collectives.options import Options
 from collectives.partition import Bounds, even_bounds
 
@@ -152,11 +153,13 @@ class Planner:
             source = work
         else:
             source = flat_source(array, plan.work_dtype)
-            if np.may_share_memory(source, work):
+            if not direct and array.dtype != plan.work_dtype:
+                work = source  # it is ours: no need for two such arrays
+            elif np.may_share_memory(source, work):
                 source = work if same_memory(source, work) else source.copy()
         self.move_flat(plan, source, work)
         if not direct:
-            target[...] = work.reshape(target.shape)
+            narrow_into(work, target)
 
     def move_flat(self, plan: Plan, source: Array, work: Array) -> None:
         """Run a plan between flat arrays of its `work_dtype`; in place if the same."""

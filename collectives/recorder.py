@@ -32,11 +32,15 @@ from typing import Any, NamedTuple
 from collectives._version import __version__
 from collectives.descriptor import Descriptor
 from collectives.ending import LAST_WORDS, say
+from collectives.errors import CollectiveTimeoutError, MismatchError, PeerFailedError
 
 CALLS_KEPT = 256
 CALLS_SHOWN = 3  # in the note of an error
 WRITE_S = 1.0  # how old the file of a killed rank is at most
 FORMAT = 1
+
+# What is worth telling; anything else is the caller's own affair.
+FAILURES = (CollectiveTimeoutError, PeerFailedError, MismatchError)
 
 STARTED, AGREED, DONE, FAILED = "started", "agreed", "done", "failed"
 
@@ -109,6 +113,8 @@ class Recorder:
         self.folder = ""
         self._lock = threading.Lock()
         self._written: Note | None = None
+        self._told: Note | None = None
+        self._stopped = False
 
     def begin(
         self,
@@ -147,18 +153,32 @@ class Recorder:
         self.notes.append(note)
         return note
 
-    def fail(self, note: Note) -> None:
-        """Note that the call ends by the exception under way, and tell of it."""
+    def close(self, note: Note) -> None:
+        """Note, if a call has not ended well, the exception under way; tell of it."""
+        if note[STATE] is DONE:
+            return
         error = sys.exc_info()[1]
         note[STATE], note[END_NS] = FAILED, _now()
         note.append(f"{type(error).__name__}: {error}")
-        if self.folder:
-            self.write(f"{note[CALL]} #{note[SEQUENCE]} failed")
+        if isinstance(error, FAILURES):
+            self._told = note
+            tell = getattr(error, "add_note", say)  # Python 3.10 has no notes
+            tell(f"ringfold: {self.last_calls()}")
+            self.write(f"{_name(note)} failed")
 
     def last_calls(self, count: int = CALLS_SHOWN) -> str:
-        """Return the latest calls in a line or two."""
+        """Return the latest calls in a line."""
         notes = list(islice(reversed(self.notes), count))[::-1]
-        return "; ".join(f"{_name(note)} {note[STATE]} at {_place(note)}" for note in notes)
+        told = "; ".join(
+            f"{_name(note)} {note[STATE]} ({_place(note)})" for note in notes
+        )
+        return f"last calls of rank {self.rank}: {told}"
+
+    def last_words(self) -> None:
+        """Tell where this process stands, unless an error has just done so."""
+        if self.notes and self.notes[-1] is not self._told and not self._stopped:
+            say(f"ringfold: {self.last_calls()}")
+        self.write("the job was ended")
 
     def callers(self) -> int:
         """Return how many threads have made the latest calls, ours not counted."""
@@ -171,7 +191,6 @@ class Recorder:
             threading.Thread(
                 target=self._write_often, name="ringfold trace", daemon=True
             ).start()
-            LAST_WORDS.append(lambda: self.write("the job was ended"))
             atexit.register(self.write, "the interpreter ended")
 
     def write(self, reason: str) -> None:
@@ -232,7 +251,7 @@ class Recorder:
 
     def stop(self) -> None:
         """Write no more: this process has been forked from the one that recorded."""
-        self.folder = ""
+        self.folder, self._stopped = "", True
 
     def _write_often(self) -> None:
         while self.folder:
@@ -243,6 +262,12 @@ class Recorder:
 
 here = Recorder()
 """The recorder of this process."""
+LAST_WORDS.append(here.last_words)
+
+
+def end(note: Note) -> None:
+    """Note that a call has ended well."""
+    note[STATE], note[END_NS] = DONE, _now()
 
 
 def call_site() -> Site:

@@ -9,23 +9,26 @@ import faulthandler
 import os
 import pickle
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from collectives import exits
+from collectives import exits, forks
 from collectives._version import __version__
 from collectives.algorithms.small import all_gather_bytes
 from collectives.arena import LocalRanks, shared_arena
 from collectives.board import Board, board_bytes
 from collectives.communicator import Communicator
+from collectives.cycles import Waits
 from collectives.ending import say
 from collectives.errors import InvalidArgumentError, LaunchError, MismatchError
 from collectives.group import Group
 from collectives.launcher import disagreement, read_launch, refusal
 from collectives.options import Options
+from collectives.recorder import Members, here
 from collectives.topology import discover, mpi_name, single_host
 from collectives.transport.loopback import alone
 from collectives.transport.mpi import MPIMessages
@@ -35,6 +38,7 @@ from collectives.watchdog import Guarded
 HEAP_BYTES = 1 << 20  # a rank's part of the arena; holds the boards of its groups
 
 _world: Communicator | None = None
+_roots: Counter[tuple[int, ...]] = Counter()
 
 
 def world(options: Options | None = None) -> Communicator:
@@ -133,16 +137,19 @@ class _LocalMPI:
 
 def _over_mpi(caller: Any, options: Options) -> Communicator:
     """Make a communicator over a duplicate of the caller's."""
+    forks.refuse()
     rank = caller.Get_rank()
     with Guarded(options.timeout_s, lambda: f"rank {rank} is stuck in start-up"):
         private = caller.Dup()
         local = _those_on_this_host(private)
         topology = discover(private, local)
+        job = _members(private)
+        number = job.ranks[topology.rank]
         pids = dict(
             zip(topology.local_ranks, local.allgather(os.getpid()), strict=True)
         )
         arena, how = shared_arena(_LocalMPI(local), HEAP_BYTES)
-        board = None
+        board, waits = None, None
         if arena is None:
             if topology.local_rank == 0:
                 say(f"ringfold: no memory is shared on this host ({how})")
@@ -150,7 +157,10 @@ def _over_mpi(caller: Any, options: Options) -> Communicator:
             nbytes = board_bytes(topology.local_size)
             offset = local.bcast(arena.carve(nbytes) if local.rank == 0 else None)
             members = topology.local_ranks
-            board = Board(arena.view(offset, nbytes), members, topology.rank)
+            memory = arena.view(offset, nbytes)
+            board = Board(memory, members, topology.rank, place=offset, number=number)
+            numbers = [job.ranks[rank] for rank in members]
+            waits = Waits(arena, offset, numbers, number)
         local.Free()
     group = Group(
         MPIMessages(private),
@@ -160,7 +170,10 @@ def _over_mpi(caller: Any, options: Options) -> Communicator:
         liveness=Liveness({r: pid for r, pid in pids.items() if r != topology.rank}),
         mpi=caller,
         native=private,
+        members=job,
+        waits=waits,
     )
+    here.rank, here.size = number, max(group.size, here.size)
     _agree_on_versions(group, options)
     if group.size > 1 and options.abort:
         exits.leave_at_exit(group)
@@ -172,6 +185,20 @@ def _those_on_this_host(comm: Any) -> Any:
     from mpi4py import MPI
 
     return comm.Split_type(MPI.COMM_TYPE_SHARED)
+
+
+def _members(comm: Any) -> Members:
+    """Return who the ranks of a communicator are in the job."""
+    from mpi4py import MPI
+
+    everybody, some = MPI.COMM_WORLD.Get_group(), comm.Get_group()
+    ranks = tuple(some.Translate_ranks(list(range(some.Get_size())), everybody))
+    everybody.Free()
+    some.Free()
+    if MPI.UNDEFINED in ranks:  # of a job that was spawned by another
+        ranks = tuple(range(len(ranks)))
+    _roots[ranks] += 1
+    return Members(ranks, f"{_roots[ranks]}")
 
 
 def _agree_on_versions(group: Group, options: Options) -> None:

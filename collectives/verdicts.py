@@ -51,7 +51,9 @@ def silence(
 
     `peers` are the ranks that the call was about, where those are not all.
     """
-    absent = [f"rank {rank} {what}" for rank, what in group.absent(peers).items()]
+    absent = [
+        f"{group.called(rank)} {what}" for rank, what in group.absent(peers).items()
+    ]
     far = group.size - group.topology.local_size
     if far:
         absent.append(f"{far} ranks are on other hosts and cannot be seen from here")

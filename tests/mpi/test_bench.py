@@ -1,19 +1,55 @@
 import json
 import tempfile
+import tracemalloc
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from collectives.bench import cases, driver
 from collectives.bench.arguments import parse
-from collectives.bench.cases import BASELINE, CASES, IN_PLACE, OUT_OF_PLACE
+from collectives.bench.case import BASELINE, IN_PLACE, OUT_OF_PLACE
+from collectives.bench.cases import CASES
 from collectives.bench.flags import algorithms_of
 from collectives.bench.usage import Usage, agree
 
 QUICK = ["-n", "2", "-w", "1", "--repetitions", "2"]
+
+# 1024 elements: arrays of several lengths, an empty one and 0-d ones.
+SHAPES = [[3, 21], [], [0, 5], {"repeat": 3, "shapes": [[60, 4], [64]]}, [], [47]]
+
+
+@pytest.fixture(scope="module")
+def few(comm):
+    """Return the path of a list of a few shapes."""
+    # One file, made by one rank, as all ranks must read the same.
+    with tempfile.TemporaryDirectory() if comm.rank == 0 else nullcontext() as folder:
+        path = Path(comm.broadcast_object(folder)) / "few.json"
+        if comm.rank == 0:
+            path.write_text(json.dumps(SHAPES))
+        comm.barrier()
+        yield path
+        comm.barrier()
+
+
+def everywhere(names):
+    """Return these collectives, each for the numbers of ranks that it can have."""
+    return [
+        pytest.param(name, marks=pytest.mark.ranks(2, 3, 4, 5))
+        if CASES[name].fewest_ranks > 1
+        else name
+        for name in names
+    ]
+
+
+def sized(collective, low, high, few):
+    """Return the flags that give a collective its sizes."""
+    if CASES[collective].listed:
+        return f"--shapes {few}"
+    return f"-b {low} -e {high} -f 70"
 
 
 def bench(comm, text):
@@ -30,11 +66,12 @@ def document(capsys, comm, text):
     return json.loads(out) if out else None
 
 
-@pytest.mark.parametrize("collective", CASES)
-def test_every_algorithm_of_every_collective_is_right(comm, capsys, collective):
+@pytest.mark.parametrize("collective", everywhere(CASES))
+def test_every_algorithm_of_every_collective_is_right(comm, capsys, collective, few):
     names = algorithms_of(collective)
+    sizes = sized(collective, "1", "300K", few)
     root = comm.size - 1
-    text = f"{collective} -b 1 -e 300K -f 70 -r {root} --algorithm {','.join(names)}"
+    text = f"{collective} {sizes} -r {root} --algorithm {','.join(names)}"
     found = document(capsys, comm, text)
     if found is None:
         return
@@ -43,7 +80,9 @@ def test_every_algorithm_of_every_collective_is_right(comm, capsys, collective):
     for row in found["rows"]:
         table = case.raw if row["algorithm"] == BASELINE else case.ours
         assert row["wrong"] == 0
-        assert (row["out_of_place"] is None) == (OUT_OF_PLACE not in table)
+        assert row["place"] == (IN_PLACE if IN_PLACE in table else OUT_OF_PLACE)
+        if row["place"] == IN_PLACE:
+            assert (row["out_of_place"] is None) == (OUT_OF_PLACE not in table)
         times = row["time_us"]
         assert 0 < times["min"] <= times["median"] <= times["max"]
         rate = row["bytes"] / times["median"] / 1e3
@@ -65,6 +104,12 @@ def test_ops_of_floats(comm, op, dtype):
 @pytest.mark.parametrize("dtype", ["int8", "uint64"])
 def test_ops_of_integers(comm, op, dtype):
     assert bench(comm, f"all_reduce -b 1K -e 1K -o {op} -d {dtype}") == 0
+
+
+@pytest.mark.parametrize("op", ["min", "max", "prod", "and", "or", "xor"])
+@pytest.mark.parametrize("dtype", ["int8", "uint64"])
+def test_before_the_first_rank_there_is_the_identity(comm, op, dtype):
+    assert bench(comm, f"exclusive_scan -b 1K -e 1K -o {op} -d {dtype}") == 0
 
 
 def table(text):
@@ -107,18 +152,104 @@ def lazy(setup, send, receive):
 
 
 @pytest.mark.ranks(2, 3, 4, 5)
-@pytest.mark.parametrize(
-    "collective", ["all_reduce", "reduce", "broadcast", "all_gather"]
-)
-def test_a_call_that_does_nothing_is_wrong(comm, capsys, monkeypatch, collective):
+@pytest.mark.parametrize("collective", [name for name in CASES if name != "barrier"])
+def test_a_call_that_does_nothing_is_wrong(comm, capsys, monkeypatch, collective, few):
     right = CASES[collective]
     places = {OUT_OF_PLACE: lazy, IN_PLACE: lazy}
     monkeypatch.setitem(cases.CASES, collective, replace(right, ours=places))
-    assert bench(comm, f"{collective} -b 4K -e 4K") == 1
+    assert bench(comm, f"{collective} {sized(collective, '4K', '4K', few)}") == 1
     if comm.rank == 0:
         (cells,) = [x.split() for x in table(capsys.readouterr().out) if " auto" in x]
         assert int(cells[8]) > 500
         assert int(cells[12]) > 500
+
+
+def all_gather_first(setup, send, receive):
+    """Give every rank the first part of each, where it wants its own part of each."""
+    return lambda: setup.comm.all_gather(
+        send[: send.size // setup.comm.size].copy(), out=receive
+    )
+
+
+@pytest.mark.ranks(2, 3, 4, 5)
+def test_the_part_of_another_rank_is_wrong(comm, capsys, monkeypatch):
+    right = CASES["all_to_all"]
+    places = {OUT_OF_PLACE: all_gather_first}
+    monkeypatch.setitem(cases.CASES, "all_to_all", replace(right, ours=places))
+    assert bench(comm, "all_to_all -b 64K -e 64K") == 1
+    if comm.rank == 0:
+        (cells,) = [x.split() for x in table(capsys.readouterr().out) if " auto" in x]
+        elements = int(cells[1]) * comm.size  # of one rank's result
+        right_elements = elements * comm.size - int(cells[8])
+        assert elements <= right_elements < 1.1 * elements
+
+
+@pytest.mark.parametrize(
+    "collective",
+    everywhere(name for name in CASES if name not in ("send", "all_reduce_many")),
+)
+def test_overlap_of_everything_that_can_be_started(comm, capsys, collective):
+    text = f"{collective} --overlap -b 4K -e 4K -r {comm.size - 1}"
+    found = document(capsys, comm, text)
+    if found is None:
+        return
+    assert [row["algorithm"] for row in found["rows"]] == ["mpi", "auto"]
+    for row in found["rows"]:
+        us = {
+            thing: row[f"{thing}_us"]["median"]
+            for thing in ("overall", "computation", "blocking", "started")
+        }
+        assert min(us.values()) > 0
+        saved = us["blocking"] + us["computation"] - us["overall"]
+        assert row["overlap_percent"] == pytest.approx(100 * saved / us["blocking"])
+        assert row["wrong"] == 0
+
+
+def test_overlap_of_a_list_of_arrays_has_no_baseline(comm, capsys, few):
+    assert bench(comm, f"all_reduce_many --overlap --shapes {few}") == 0
+    if comm.rank == 0:
+        (cells,) = [line.split() for line in table(capsys.readouterr().out)]
+        assert cells[0] == "4096"
+        assert cells[-2:] == ["0", "auto"]
+
+
+@pytest.mark.ranks(2, 3, 4, 5)
+def test_a_message_to_one_rank_cannot_be_started(comm):
+    with pytest.raises(Usage, match="send by 'mpi' cannot be started"):
+        bench(comm, "send --overlap")
+
+
+@pytest.mark.ranks(2, 3, 4, 5)
+def test_a_started_call_that_does_nothing_is_wrong(comm, capsys, monkeypatch):
+    class Nothing:
+        def wait(self):
+            pass
+
+    monkeypatch.setattr(
+        type(comm), "start_all_reduce", lambda *_, **__: Nothing(), raising=True
+    )
+    assert bench(comm, "all_reduce --overlap -b 4K -e 4K") == 1
+    if comm.rank == 0:
+        by_mpi, ours = (line.split() for line in table(capsys.readouterr().out))
+        assert by_mpi[6] == "0"
+        assert int(ours[6]) > 500
+
+
+def test_all_gather_in_place_copies_nothing(comm):
+    count = 1 << 16
+    whole = np.empty(count * comm.size)
+    mine = whole[count * comm.rank : count * (comm.rank + 1)]
+    mine[:] = comm.rank
+    comm.all_gather(mine, out=whole)
+    tracemalloc.start()
+    comm.all_gather(mine, out=whole)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    parts = whole.reshape(comm.size, count)
+    assert [np.unique(part).tolist() for part in parts] == [
+        [r] for r in range(comm.size)
+    ]
+    assert peak < mine.nbytes
 
 
 def test_without_a_check_wrong_is_unknown(comm, capsys):
@@ -151,7 +282,9 @@ def test_json_file_is_whole_and_alone(comm, capsys):
     [
         ("broadcast -r 99", "-r 99 is not a rank; there are"),
         ("all_reduce -o mean --algorithm mpi,ring", "algorithm 'mpi' has no op 'mean'"),
-        ("all_reduce -e 1000000G -f 1000", "give a smaller -e"),
+        ("all_reduce -e 1000000G -f 1000", "-e .* needs .* give something smaller"),
+        ("all_reduce_many --overlap --algorithm mpi", "--overlap of all_reduce_many"),
+        ("scan -o mean --algorithm auto", "scan by mean"),
         ("barrier --json /no/such/folder/a.json", "cannot write --json"),
         ("barrier --json /", "it is a directory"),
         ("all_reduce -d float32 -o and", "that dtype has: sum"),
@@ -167,6 +300,13 @@ def test_what_cannot_be_done_here_is_said_on_every_rank(comm, text, message):
         bench(comm, text)
     assert "\n" not in caught.value.text
     assert len(set(comm.all_gather_object(caught.value.text))) == 1
+
+
+@pytest.mark.ranks(1)
+@pytest.mark.parametrize("collective", ["send", "exchange"])
+def test_one_rank_alone_has_nobody_to_talk_to(comm, collective):
+    with pytest.raises(Usage, match=f"{collective} needs 2 ranks or more; there is 1"):
+        bench(comm, collective)
 
 
 @pytest.mark.ranks(2, 3, 4, 5)

@@ -45,6 +45,7 @@ def test_the_defaults():
     assert request.sizes == tuple(1024 * 4**i for i in range(9))
     assert (request.dtype, request.op, request.root) == ("float32", "sum", 0)
     assert (request.check, request.format, request.json) == (True, "nccl", None)
+    assert (request.overlap, request.shapes.shapes) == (False, ())
     assert request.algorithms is request.iterations is request.repetitions is None
 
 
@@ -59,11 +60,22 @@ def test_every_flag():
     assert request.algorithms == ("mpi", "auto")
 
 
+EVERYTHING = (
+    *("all_reduce_many", "barrier", "send", "exchange"),
+    *collectives.ALGORITHMS,
+)
+
+
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        ("all_scatter", ("barrier", *collectives.ALGORITHMS)),
-        ("", ("barrier", *collectives.ALGORITHMS)),
+        ("all_scatter", EVERYTHING),
+        ("", EVERYTHING),
+        ("all_reduce_many --shapes alexnet", ("'alexnet'", "resnet50", "bert_base")),
+        (
+            "all_reduce_many --algorithm rnig",
+            ("mpi", *collectives.ALGORITHMS["all_reduce"]),
+        ),
         (
             "all_reduce --algorithm mpi,rnig",
             ("mpi", *collectives.ALGORITHMS["all_reduce"]),
@@ -96,6 +108,8 @@ def test_an_unknown_name_is_one_line_that_lists_the_known(arguments, names):
         ("-f 2 -i 8", "not allowed with"),
         ("-c 2", "invalid choice: 2"),
         ("--algo ring", "unknown argument '--algo'"),
+        ("--shapes vit_base", "not for all_reduce; it is for: all_reduce_many"),
+        ("--overlap --format csv", "no format 'csv'; it has: osu json"),
     ],
 )
 def test_values_out_of_range_are_refused(arguments, message):
@@ -110,3 +124,15 @@ def test_help_is_no_error():
         parse(["--help"])
     assert caught.value.status == 0
     assert "--repetitions" in caught.value.text
+
+
+def test_a_list_of_arrays_has_the_size_of_all_together():
+    request = parse(["all_reduce_many", "-d", "half", "-b", "8"])
+    assert request.shapes.name == "resnet50"
+    assert request.sizes == (2 * request.shapes.elements,)
+    assert request.step == "resnet50(shapes)"
+
+
+def test_overlap_prints_osus_table_unless_json_is_wanted():
+    assert parse(["reduce", "--overlap"]).format == "osu"
+    assert parse(["reduce", "--overlap", "--format", "json"]).format == "json"

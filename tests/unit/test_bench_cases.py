@@ -1,14 +1,24 @@
 import numpy as np
 import pytest
 
-from collectives.bench.cases import CASES, IN_PLACE, OUT_OF_PLACE, Size
+from collectives.bench.case import IN_PLACE, OUT_OF_PLACE, Block, Size
+from collectives.bench.cases import CASES
 
 
 @pytest.mark.parametrize(
     ("name", "factors"),
     [
         ("all_reduce", {1: 0, 2: 1, 4: 1.5, 8: 1.75}),
-        ("all_gather", {1: 0, 2: 0.5, 4: 0.75}),
+        ("all_reduce_many", {1: 0, 2: 1, 4: 1.5}),
+        *(
+            (name, {1: 0, 2: 0.5, 4: 0.75})
+            for name in (
+                *("all_gather", "reduce_scatter", "gather", "scatter", "all_to_all"),
+            )
+        ),
+        ("send", {2: 1, 4: 1}),
+        ("exchange", {2: 1, 4: 1}),
+        ("scan", {1: 1, 4: 1}),
         ("broadcast", {1: 1, 4: 1}),
         ("reduce", {1: 1, 4: 1}),
         ("barrier", {1: 0, 4: 0}),
@@ -23,8 +33,11 @@ def test_sizes_are_whole_elements():
     assert CASES["broadcast"].size(3, 4, 3) == Size(0, 0)
 
 
-def test_size_of_all_gather_is_the_whole_and_its_parts_are_multiples_of_16_bytes():
-    case = CASES["all_gather"]
+@pytest.mark.parametrize(
+    "name", ["all_gather", "reduce_scatter", "gather", "scatter", "all_to_all"]
+)
+def test_the_size_is_that_of_the_whole_and_parts_are_multiples_of_16_bytes(name):
+    case = CASES[name]
     assert case.size(1024, 4, 2) == Size(1024, 128)
     assert case.size(1000, 8, 3) == Size(960, 40)
     assert case.size(8, 4, 2) == Size(0, 0)
@@ -63,10 +76,56 @@ def test_all_gather_in_place_sends_this_ranks_part_of_the_whole():
     assert not np.shares_memory(send, receive)
 
 
-def test_blocks_of_results_name_their_sources():
-    assert CASES["all_reduce"].blocks(3, 2, 0) == [(0, 1, 2)]
-    assert CASES["all_gather"].blocks(3, 2, 0) == [(0,), (1,), (2,)]
-    assert CASES["broadcast"].blocks(3, 2, 1) == [(1,)]
-    assert CASES["reduce"].blocks(3, 1, 1) == [(0, 1, 2)]
-    assert CASES["reduce"].blocks(3, 2, 1) == []
-    assert CASES["barrier"].blocks(3, 2, 1) == []
+@pytest.mark.parametrize(("name", "start"), [("scatter", 16), ("reduce_scatter", 0)])
+def test_a_part_is_received_in_place_where_mpi_leaves_it(name, start):
+    first, second = buffers(64)
+    case, size = CASES[name], Size(96, 8)
+    send, receive = case.views((first, second), size, IN_PLACE, 2)
+    assert send.size == 24
+    assert receive.tolist() == first[start : start + 8].tolist()
+    assert np.shares_memory(send, receive)
+    send, receive = case.views((first, second), size, OUT_OF_PLACE, 2)
+    assert (send.size, receive.size) == (24, 8)
+    assert not np.shares_memory(send, receive)
+
+
+def test_all_to_all_sends_and_receives_the_whole():
+    first, second = buffers(64)
+    case, size = CASES["all_to_all"], Size(96, 8)
+    send, receive = case.views((first, second), size, OUT_OF_PLACE, 2)
+    assert (send.size, receive.size) == (24, 24)
+    send, receive = case.views((first, second), size, IN_PLACE, 2)
+    assert send is receive
+
+
+EVERYBODY = (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "root", "blocks"),
+    [
+        ("all_reduce", 2, 0, [Block(EVERYBODY)]),
+        ("all_reduce_many", 2, 0, [Block(EVERYBODY)]),
+        ("reduce", 1, 1, [Block(EVERYBODY)]),
+        ("reduce", 2, 1, []),
+        ("reduce_scatter", 2, 0, [Block(EVERYBODY, 2)]),
+        ("scan", 0, 0, [Block((0,))]),
+        ("scan", 2, 0, [Block(EVERYBODY)]),
+        ("exclusive_scan", 0, 0, [Block(())]),
+        ("exclusive_scan", 2, 0, [Block((0, 1))]),
+        ("broadcast", 2, 1, [Block((1,))]),
+        ("all_gather", 2, 0, [Block((0,)), Block((1,)), Block((2,))]),
+        ("gather", 1, 1, [Block((0,)), Block((1,)), Block((2,))]),
+        ("gather", 2, 1, []),
+        ("scatter", 2, 1, [Block((1,), 2)]),
+        ("all_to_all", 1, 0, [Block((0,), 1), Block((1,), 1), Block((2,), 1)]),
+        ("send", 0, 0, [Block((1,))]),
+        ("send", 1, 0, [Block((0,))]),
+        ("send", 2, 0, []),
+        ("exchange", 0, 0, [Block((2,))]),
+        ("exchange", 2, 0, [Block((1,))]),
+        ("barrier", 2, 1, []),
+    ],
+)
+def test_blocks_of_results_name_their_sources(name, rank, root, blocks):
+    assert CASES[name].blocks(3, rank, root) == blocks

@@ -4,7 +4,8 @@ import json
 import numpy as np
 import pytest
 
-from collectives.bench.cases import CASES, IN_PLACE, OUT_OF_PLACE, Size
+from collectives.bench.case import IN_PLACE, OUT_OF_PLACE, Size
+from collectives.bench.cases import CASES
 from collectives.bench.facts import cores, rounding_note
 from collectives.bench.formats import FORMATS, as_json
 from collectives.bench.measure import (

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from collectives.bench.cases import DTYPES
+from collectives.bench.flags import DTYPES
 from collectives.bench.patterns import (
     PERIOD,
     UFUNCS,
@@ -61,6 +61,21 @@ def test_int8_sums_wrap():
     assert np.array_equal(total, exact.astype(np.int8))
 
 
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [
+        *((op, dtype) for op in UFUNCS for dtype in ("int8", "uint16")),
+        *((op, dtype) for op in ARITHMETIC for dtype in ("float16", "float64")),
+    ],
+)
+def test_the_result_of_no_rank_changes_nothing(op, dtype):
+    nothing = expected((), op, dtype, 1)
+    values = pattern(0, op, dtype, 1)
+    assert nothing.dtype == dtype
+    assert np.array_equal(UFUNCS[op](nothing, values), values)
+    assert np.array_equal(UFUNCS[op](nothing, nothing), nothing)
+
+
 def filled(count, rank=0, dtype="float32"):
     array = np.empty(count, dtype)
     fill(array, pattern(rank, "sum", dtype, 2))
@@ -75,6 +90,14 @@ def test_a_right_result_has_no_wrong_element():
 def test_a_shift_by_a_block_is_seen(shift):
     array = np.roll(filled(1 << 18), shift)
     assert count_wrong(array, pattern(0, "sum", "float32", 2)) > array.size / 2
+
+
+@pytest.mark.parametrize("start", [1, PERIOD - 1, PERIOD + 3, 5 * PERIOD])
+def test_a_part_is_compared_from_where_it_begins(start):
+    array, period = filled(7 * PERIOD)[start:], pattern(0, "sum", "float32", 2)
+    assert count_wrong(array, period, start) == 0
+    assert count_wrong(array, period, start + 1) > array.size / 2
+    assert count_wrong(array[1:], period, start) > array.size / 2
 
 
 def test_the_input_of_another_rank_is_seen():

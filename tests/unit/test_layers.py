@@ -14,14 +14,15 @@ ROOT = Path(__file__).parents[2]
 LAYERS = {
     "collectives": (
         "_version errors options partition launcher ending",
-        "descriptor arena board waiting watchdog schedules buffers kernels handles",
+        "descriptor arena board waiting watchdog schedules buffers kernels narrow handles "
+        "recorder cycles forks",
         "topology transport farewell group",
         "algorithms selection deriving",
         "packing pickling plans",
         "calls agreement verdicts contents joining",
         "communicator methods exits startup shortcuts",
         "__init__",
-        "doctor bench cli __main__",
+        "doctor bench trace cli __main__",
     ),
     "strategy": (
         "errors options nest reduce_op cluster_resolver",

@@ -1,0 +1,217 @@
+"""Casts between narrow floats and float32: NumPy's bits, on every path."""
+
+import subprocess
+import sys
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from harness.arrays import LAYOUTS, PLACES, dtype_of
+from harness.threads import run_ranks
+
+from collectives import narrow
+from collectives.narrow import LOOPS, narrow_into, widen
+
+ROOT = Path(__file__).parents[2]
+HALVES = ("float16", "bfloat16")
+NARROW = (*HALVES, "float8_e4m3fn", "float8_e5m2")
+# Where there is no numba there is no second path, and nothing of it to be tested.
+PATHS = ("numpy", "compiled") if find_spec("numba") else ("numpy",)
+LIMITS = {"numpy": 1 << 62, "compiled": 0}
+
+
+@pytest.fixture(params=PATHS)
+def path(request, monkeypatch):
+    """Take one path for arrays of any size."""
+    monkeypatch.setattr(narrow, "LARGE", 0)
+    monkeypatch.setattr(narrow, "COMPILE_AFTER", LIMITS[request.param])
+    return request.param
+
+
+def same_bits(a, b):
+    return a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+def every_pattern(name):
+    dtype = dtype_of(name)
+    bits = np.dtype(f"u{dtype.itemsize}")
+    return np.arange(1 << 8 * dtype.itemsize, dtype=bits).view(dtype)
+
+
+def around_the_midpoints(name):
+    """Return, as float32, what lies between two neighbours, and next to that."""
+    patterns = every_pattern(name)[: 1 << 15].astype(np.float32)
+    finite = patterns[np.isfinite(patterns)]
+    beyond = 2 * finite[-1] - finite[-2]  # where inf stands, as far as rounding goes
+    with np.errstate(over="ignore"):
+        upper = np.append(finite[1:], beyond)
+        middle = (finite / 2 + upper / 2).view(np.uint32)
+    near = np.concatenate([middle - 1, middle, middle + 1])
+    return np.concatenate([near, near | 0x80000000]).view(np.float32)
+
+
+def any_pattern():
+    """Return float32 of random bits, and every exponent with special fractions."""
+    bits = np.random.default_rng(3).integers(0, 1 << 32, 1 << 20, np.uint32)
+    exponents = np.arange(512, dtype=np.uint32)[:, None] << 23
+    fractions = np.array([0, 1, 0xFFF, 0x1000, 0x2000, 0x400000, 0x7FFFFF], np.uint32)
+    return np.append(bits, (exponents | fractions).reshape(-1)).view(np.float32)
+
+
+def numpys(values, dtype):
+    with np.errstate(all="ignore"):
+        return values.astype(dtype)
+
+
+def test_a_path_is_what_it_is_called(path):
+    for source, target in LOOPS:
+        loop = narrow._compiled_loop(dtype_of(source), dtype_of(target), 1)
+        assert (loop is not None) == (path == "compiled")
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_every_pattern_widens_to_numpys_bits(path, name):
+    patterns = every_pattern(name)
+    assert same_bits(widen(patterns), numpys(patterns, np.float32))
+
+
+@pytest.mark.parametrize("values", [around_the_midpoints, any_pattern])
+@pytest.mark.parametrize("name", HALVES)
+def test_everything_narrows_to_numpys_bits(path, name, values):
+    wide = values(name) if values is around_the_midpoints else values()
+    out = np.empty(wide.size, dtype_of(name))
+    narrow_into(wide, out)
+    wrong = np.flatnonzero(
+        out.view(np.uint16) != numpys(wide, out.dtype).view(np.uint16)
+    )
+    assert wrong.size == 0, [hex(bits) for bits in wide.view(np.uint32)[wrong[:9]]]
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_there_and_back_is_where_it_was(path, name):
+    patterns = every_pattern(name)
+    numbers = patterns[patterns == patterns]
+    out = np.empty_like(numbers)
+    narrow_into(widen(numbers), out)
+    assert same_bits(out, numbers)
+
+
+def test_midpoints_are_what_they_should_be():
+    values = around_the_midpoints("float16")
+    assert values.size == 6 * 0x7C00
+    assert {np.float32(65520), np.float32(2**-25), np.float32(1 + 2**-11)} <= {*values}
+    assert np.isfinite(around_the_midpoints("bfloat16")).sum() == 6 * 0x7F80 - 4
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 5), (2, 3, 4)])
+def test_any_layout_widens(path, layout, name, shape):
+    values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape) / 4
+    array = LAYOUTS[layout](values.astype(dtype_of(name)))
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    before = array.copy()
+    wide = widen(array)
+    assert same_bits(wide, before.astype(np.float32).reshape(-1))
+    wide[...] = 9
+    assert same_bits(array, before)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", [*NARROW, "float32", "float64"])
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 5)])
+def test_any_layout_is_narrowed_into(path, place, name, shape):
+    flat = np.arange(np.prod(shape), dtype=np.float32) / 4
+    with PLACES[place](shape, dtype_of(name)) as out:
+        narrow_into(flat, out)
+        assert (out == flat.reshape(shape).astype(out.dtype)).all()
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_unaligned_and_fortran_outputs(path, name):
+    dtype = dtype_of(name)
+    flat = np.arange(6, dtype=np.float32)
+    unaligned = np.zeros(6 * dtype.itemsize + 1, np.uint8)[1:].view(dtype)
+    fortran = np.zeros((2, 3), dtype, order="F")
+    for out in (unaligned, fortran):
+        narrow_into(flat, out)
+        assert (out == flat.reshape(out.shape).astype(dtype)).all()
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_too_large_and_nan_come_without_a_warning(path, name):
+    out = np.empty(3, dtype_of(name))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        narrow_into(np.array([3.4e38, -3.4e38, np.nan], np.float32), out)
+    assert str(out.astype(float)) == "[ inf -inf  nan]"
+
+
+def test_other_numbers_go_their_usual_way(path):
+    out = np.empty((2, 2), np.int32)
+    narrow_into(np.array([1.0, 2.0, 3.0, 4.0]), out)
+    assert out.tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("name", HALVES)
+@pytest.mark.parametrize("op", ["sum", "mean", "prod"])
+def test_a_call_has_the_same_bits_on_every_path(monkeypatch, op, name):
+    def body(comm):
+        random = np.random.default_rng(comm.rank)
+        x = random.standard_normal((50, 40)).astype(dtype_of(name))
+        return comm.all_reduce(x, op, algorithm="ring").tobytes()
+
+    results = set()
+    for path in PATHS:
+        monkeypatch.setattr(narrow, "LARGE", 0)
+        monkeypatch.setattr(narrow, "COMPILE_AFTER", LIMITS[path])
+        results.update(run_ranks(3, body))
+    assert len(results) == 1
+
+
+def test_without_numba_numpy_does_it(monkeypatch):
+    monkeypatch.setattr(narrow, "LARGE", 0)
+    monkeypatch.setattr(narrow, "COMPILE_AFTER", 0)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    narrow._compile.cache_clear()
+    try:
+        assert (widen(np.ones(3, np.float16)) == 1).all()
+        assert narrow._compile("float16", "float32") is None
+    finally:
+        narrow._compile.cache_clear()
+
+
+@pytest.mark.parametrize(("elements", "times"), [(60_000, 50), (1 << 20, 2)])
+def test_few_or_small_arrays_never_import_numba(elements, times):
+    script = (
+        "import sys, numpy as np, collectives\n"
+        "comm = collectives.world()\n"
+        f"x = np.ones({elements}, np.float16)\n"
+        f"for turn in range({times}):\n"
+        "    assert (comm.all_reduce(x, algorithm='ring') == comm.size).all()\n"
+        "sys.exit('numba' in sys.modules)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_much_casting_leads_to_the_compiled_path(monkeypatch):
+    monkeypatch.setattr(narrow, "COMPILE_AFTER", 3 << 20)
+    monkeypatch.setattr(narrow, "_elements_cast", 0)
+    asked = []
+    monkeypatch.setattr(narrow, "_compile", lambda *pair: asked.append(pair))
+    x = np.zeros(1 << 20, np.float16)
+    for _ in range(2):
+        widen(x)
+        widen(x[:100])
+    assert not asked
+    narrow_into(np.zeros(1 << 20, np.float32), x)
+    assert asked == [("float32", "float16")]
+    widen(x.astype(ml_dtypes.bfloat16))  # nothing to be gained there
+    assert len(asked) == 1
