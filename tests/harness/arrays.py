@@ -1,4 +1,4 @@
-"""Arrays for tests: dtypes, values by rank and position, layouts, places for results."""
+"""Arrays for tests: dtypes, values by rank and position, layouts, places."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -6,6 +6,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+
 from harness.arrays import KIND_OF, dtype_of
 
 Array = Any

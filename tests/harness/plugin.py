@@ -6,6 +6,8 @@ with the ranks named and the traceback of the one that failed first. Only rank 0
 """
 
 import os
+import shutil
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,18 +33,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(trylast=True)  # the terminal reporter must exist
+@pytest.hookimpl(tryfirst=True)  # before pytest settles on a folder for tmp_path
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ranks(*sizes): run only on so many ranks")
     config.addinivalue_line("markers", "full: run only with --full")
     # A rank that fails alone leaves the others in a collective: they must give up well
     # before the hang guard does.
     os.environ.setdefault("RINGFOLD_TIMEOUT_S", "30")
+    if config.option.basetemp is None:
+        # Pytest's own choice has all processes of a user clean up in one folder, and
+        # they get into each other's way.
+        folder = f"{tempfile.gettempdir()}/ringfold-pytest-{os.getpid()}"
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        config.option.basetemp = folder
     exchange = Exchange()
-    if exchange.rank != 0:
-        silence = open(os.devnull, "w")  # noqa: SIM115
-        config.get_terminal_writer()._file = silence
-        config.add_cleanup(silence.close)
     guard = HangGuard(
         config.getoption("--hang-timeout"),
         f"rank {exchange.rank} of {exchange.size}",
@@ -66,6 +70,14 @@ class Ranks:
     def __init__(self, exchange: Exchange, guard: HangGuard) -> None:
         self.exchange, self.guard = exchange, guard
         self.errors: list[str] = []
+
+    @pytest.hookimpl(tryfirst=True)  # before the reporter prints its first line
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Silence all ranks but the first."""
+        if self.exchange.rank != 0:
+            silence = open(os.devnull, "w")  # noqa: SIM115
+            session.config.get_terminal_writer()._file = silence
+            session.config.add_cleanup(silence.close)
 
     def pytest_report_header(self) -> str:
         return f"ranks: {self.exchange.size}"

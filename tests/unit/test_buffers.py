@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from collectives import InvalidArgumentError, UnsupportedError
-from collectives.buffers import as_array, as_bytes, check_out, flat_source, flat_work
+from collectives.buffers import (
+    as_array,
+    as_bytes,
+    check_out,
+    flat_source,
+    flat_work,
+    same_memory,
+)
 
 F4, F8 = np.dtype("f4"), np.dtype("f8")
 
@@ -244,6 +251,15 @@ def test_work_happens_in_out_where_possible(out, dtype, direct):
     assert work.flags.c_contiguous
     assert work.flags.aligned
     assert np.shares_memory(work, out) == (direct and out.size > 0)
+
+
+def test_same_memory_wants_the_very_same_elements():
+    a = source()
+    assert same_memory(a, a)
+    assert same_memory(a, a[:])
+    assert not same_memory(a, a[:5])
+    assert not same_memory(a, a.copy())
+    assert not same_memory(a[:3], a[3:])
 
 
 @pytest.mark.parametrize("name", ["bool", "complex128", ml_dtypes.bfloat16])

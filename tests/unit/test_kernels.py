@@ -114,7 +114,7 @@ def test_only_mean_is_divided_and_only_among_several(name):
 
 
 def test_an_op_by_any_of_its_names():
-    assert OPS == tuple(op.value for op in ReduceOp)
+    assert tuple(op.value for op in ReduceOp) == OPS
     for op in ReduceOp:
         for name in (op, op.value, op.value.upper()):
             assert check_op(name) == op.value

@@ -1,4 +1,4 @@
-"""Where ranks make different calls, all of them raise the same error; nothing is lost."""
+"""Where ranks make different calls, all of them raise the same error."""
 
 import numpy as np
 import pytest
@@ -12,9 +12,7 @@ from collectives import InvalidArgumentError, MismatchError, UnsupportedError
 @pytest.mark.parametrize("name", MISMATCHES)
 def test_all_ranks_raise_the_same(world, name):
     for size, odd in ((2, 0), (3, 2), (5, 1)):
-        texts = run_ranks(
-            size, lambda comm, odd=odd: disagree(comm, name, odd), world
-        )
+        texts = run_ranks(size, lambda comm, odd=odd: disagree(comm, name, odd), world)
         assert len(set(texts)) == 1, texts
         check_text(name, odd, texts[0], size)
 

@@ -1,5 +1,7 @@
 """Blocks and segments cover everything once, in order, as evenly as integers allow."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from collectives.partition import bounds_of, even_bounds, segments
 @given(count=st.integers(0, 10**12), blocks=st.integers(1, 64))
 def test_even_blocks_differ_by_one_element_at_most(count, blocks):
     bounds = even_bounds(count, blocks)
-    lengths = [high - low for low, high in zip(bounds, bounds[1:], strict=False)]
+    lengths = [high - low for low, high in pairwise(bounds)]
     assert (bounds[0], bounds[-1], len(lengths)) == (0, count, blocks)
     assert max(lengths) - min(lengths) <= 1
     assert lengths == sorted(lengths, reverse=True), "the longer blocks come first"
@@ -34,9 +36,7 @@ def test_even_blocks_by_example(count, blocks, bounds):
 def test_bounds_of_lengths(lengths):
     bounds = bounds_of(lengths)
     assert bounds[0] == 0
-    assert [high - low for low, high in zip(bounds, bounds[1:], strict=False)] == (
-        lengths
-    )
+    assert [high - low for low, high in pairwise(bounds)] == (lengths)
 
 
 @given(

@@ -136,25 +136,17 @@ def test_a_rank_that_comes_late_but_in_time_is_waited_for(world):
     assert run_ranks(3, body, world, timeout_s=20 + GAP_S) == [3.0] * 3
 
 
-@pytest.mark.parametrize("world", WORLDS)
-def test_a_rank_that_has_closed_is_a_failed_peer_and_not_a_timeout(world):
-    told, closing = close_early(world)
-    assert type(told) is PeerFailedError
-    assert "rank 1 left the job" in str(told)
-    assert not closing.is_alive(), "close() must not wait for ever"
-    assert isinstance(closing.told, CollectiveError), closing.told
-
-
-def close_early(world):
-    """Let rank 1 close while rank 0 makes a call; return what rank 0 was told.
-
-    And the thread in which rank 1 closes: it may hang, the test may not.
-    """
+@pytest.mark.parametrize(
+    ("world", "size"),
+    [("one board", 2), ("one board", 4), ("no board", 2), ("two hosts", 2)],
+)
+def test_a_rank_that_has_closed_is_a_failed_peer_and_not_a_timeout(world, size):
+    """Rank 1 closes while the others make a call."""
     left = threading.Event()
 
     def body(comm):
         comm.barrier()
-        if comm.rank == 0:
+        if comm.rank != 1:
             left.wait(20)
             return outcome(lambda: comm.all_reduce(np.ones(3)))
 
@@ -164,10 +156,15 @@ def close_early(world):
 
         closing = threading.Thread(target=close, daemon=True)
         closing.start()
-        closing.join(10)
+        closing.join(10)  # it may hang, the test may not
         return closing
 
-    return run_ranks(2, body, world, timeout_s=2)
+    first, closing, *others = run_ranks(size, body, world, timeout_s=2)
+    for told in (first, *others):
+        assert type(told) is PeerFailedError
+        assert "rank 1 left the job" in str(told)
+    assert not closing.is_alive(), "close() must not wait for ever"
+    assert isinstance(closing.told, CollectiveError), closing.told
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -229,7 +226,7 @@ def test_two_threads_on_one_communicator_are_refused():
 
 
 def test_floating_point_trouble_is_no_error_on_one_rank_only():
-    """The result says inf or NaN; raising in the middle would leave the others behind."""
+    """The result says inf or NaN; raising half-way would leave the others behind."""
 
     def body(comm):
         x = np.array([3e38, np.inf if comm.rank else -np.inf], np.float32)

@@ -5,11 +5,19 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 
 import pytest
 
 from collectives import waiting
-from collectives.waiting import GAP_S, HEALTH_S, Liveness, PeerLost, TimedOut, wait_until
+from collectives.waiting import (
+    GAP_S,
+    HEALTH_S,
+    Liveness,
+    PeerLost,
+    TimedOut,
+    wait_until,
+)
 
 
 class Clock:
@@ -93,7 +101,7 @@ def test_health_is_looked_after_at_intervals(clock):
         wait_until(lambda: False, timeout_s=1, health=heard.append)
     assert heard == sorted(heard)
     assert heard[0] >= HEALTH_S
-    assert all(b - a >= HEALTH_S for a, b in zip(heard, heard[1:], strict=False))
+    assert all(b - a >= HEALTH_S for a, b in pairwise(heard))
     assert len(heard) > 0.8 / HEALTH_S
 
 

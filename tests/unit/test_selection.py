@@ -1,0 +1,116 @@
+"""Which algorithm a call gets: what was asked for, or what fits."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from harness.threads import run_ranks
+
+import collectives
+from collectives import ALGORITHMS, Choice, InvalidArgumentError, UnsupportedError
+from collectives.kernels import kernel_for
+from collectives.selection import choose
+
+WITH_MPI = SimpleNamespace(native=object())
+WITHOUT_MPI = SimpleNamespace(native=None)
+SUM = kernel_for("sum", np.dtype("f4"))
+MAX = kernel_for("max", np.dtype("f4"))
+SIZES = [0, 1, 1 << 10, 1 << 16, 1 << 20, 1 << 26]
+KERNELS = {"all_reduce": SUM, "reduce": SUM, "broadcast": None, "all_gather": None}
+
+
+@pytest.mark.parametrize("collective", ALGORITHMS)
+def test_what_is_asked_for_is_taken(collective):
+    for name in ALGORITHMS[collective][1:]:
+        for nbytes in SIZES:
+            chosen = choose(collective, nbytes, KERNELS[collective], WITH_MPI, name)
+            assert chosen == Choice(name, "asked for")
+
+
+@pytest.mark.parametrize("collective", ALGORITHMS)
+@pytest.mark.parametrize("group", [WITH_MPI, WITHOUT_MPI])
+@pytest.mark.parametrize("nbytes", SIZES)
+def test_auto_takes_one_that_can_and_says_why(collective, group, nbytes):
+    chosen = choose(collective, nbytes, KERNELS[collective], group, "auto")
+    assert chosen.algorithm in ALGORITHMS[collective][1:]
+    assert str(nbytes) in chosen.reason
+    if group is WITHOUT_MPI:
+        assert chosen.algorithm != "native"
+
+
+def test_auto_takes_few_steps_for_little_and_few_bytes_for_much():
+    small = choose("all_reduce", 8, SUM, WITHOUT_MPI, "auto")
+    large = choose("all_reduce", 1 << 26, SUM, WITHOUT_MPI, "auto")
+    assert (small.algorithm, large.algorithm) == ("recursive_doubling", "ring")
+    assert choose("all_reduce", 1 << 26, SUM, WITH_MPI, "auto").algorithm == "ring"
+
+
+@pytest.mark.parametrize("name", ["rnig", "", "AUTO", "tree"])
+def test_an_unknown_algorithm_is_an_error_that_lists_the_known(name):
+    with pytest.raises(InvalidArgumentError) as caught:
+        choose("all_reduce", 8, SUM, WITH_MPI, name)
+    assert str(caught.value) == (
+        f"unknown algorithm {name!r} for all_reduce; "
+        "known: auto native recursive_doubling ring"
+    )
+
+
+SHORT = ["int8", "uint8", "int16", "uint16"]
+NARROW_OR_FLOAT = ["float16", "float32", "float64", "longdouble"]
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [(op, dtype) for op in ("min", "max") for dtype in NARROW_OR_FLOAT]
+    + [("sum", dtype) for dtype in SHORT],
+)
+def test_native_is_not_taken_where_an_mpi_would_be_wrong(op, dtype):
+    kernel = kernel_for(op, np.dtype(dtype))
+    for nbytes in SIZES:
+        chosen = choose("all_reduce", nbytes, kernel, WITH_MPI, "auto")
+        assert chosen.algorithm != "native"
+    with pytest.raises(UnsupportedError, match="all_reduce by native: "):
+        choose("all_reduce", 8, kernel, WITH_MPI, "native")
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [("max", "int32"), ("sum", "float16"), ("sum", "int32"), ("and", "bool")],
+)
+def test_native_is_taken_where_it_is_right(op, dtype):
+    kernel = kernel_for(op, np.dtype(dtype))
+    assert choose("all_reduce", 8, kernel, WITH_MPI, "native").algorithm == "native"
+
+
+def test_native_without_an_mpi_is_an_error():
+    with pytest.raises(UnsupportedError, match=r"by native: .* without MPI"):
+        choose("all_reduce", 8, SUM, WITHOUT_MPI, "native")
+
+
+def test_the_communicators_option_counts_where_a_call_names_none():
+    def body(comm):
+        ring = comm.with_options(algorithm="ring")
+        assert ring.choose("all_reduce", 8, np.float32).algorithm == "ring"
+        assert comm.choose("all_reduce", 8, np.float32).algorithm != "ring"
+        return ring.all_reduce(1.0, algorithm="recursive_doubling").item()
+
+    assert run_ranks(2, body) == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "all_gather"])
+def test_choose_asks_for_no_op_where_nothing_is_reduced(collective):
+    (chosen,) = run_ranks(1, lambda comm: comm.choose(collective, 8, bool))
+    assert chosen.algorithm in ALGORITHMS[collective]
+
+
+def test_choose_refuses_what_the_call_would_refuse():
+    with pytest.raises(UnsupportedError, match="op prod of dtype bool"):
+        run_ranks(1, lambda comm: comm.choose("all_reduce", 8, bool, op="prod"))
+
+
+@pytest.mark.parametrize("name", ["barrier", "allreduce", ""])
+def test_choose_of_an_unknown_collective_lists_the_known(name):
+    with pytest.raises(InvalidArgumentError) as caught:
+        run_ranks(1, lambda comm: comm.choose(name, 8, np.float32))
+    for known in collectives.ALGORITHMS:
+        assert known in str(caught.value)
