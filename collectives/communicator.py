@@ -36,9 +36,6 @@ from collectives.topology import Topology
 from collectives.verdicts import death, mismatch, silence
 from collectives.waiting import PeerLost, TimedOut
 
-LEAVE_S = 1e9
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -131,13 +128,24 @@ class Communicator(Collectives):
         return self._planner.choose(collective, travelling, kernel, None)
 
     def close(self) -> None:
-        """Wait until all ranks close, then give up everything; may be called twice."""
+        """Wait until all ranks close, then give up everything; may be called twice.
+
+        Raises:
+            CollectiveTimeoutError: not all ranks closed before the deadline.
+            PeerFailedError: a rank died, or waits for a call that this one never makes.
+        """
         if self._group.closed:
             return
         self._engine.stop()
         if self._twin is not None:
             self._twin.close()
-        self._group.leave(LEAVE_S)
+        try:
+            self._group.leave(self.options.timeout_s)
+        except TimedOut:
+            closing, timeout_s = Descriptor("close"), self.options.timeout_s
+            raise silence(self._group, closing, timeout_s) from None
+        except PeerLost as lost:
+            raise death(self._group, Descriptor("close"), lost) from None
         self._group.close()
 
     def __enter__(self) -> Communicator:
@@ -249,6 +257,10 @@ class Communicator(Collectives):
             raise silence(group, descriptor, timeout_s) from None
         except PeerLost as lost:
             raise death(group, descriptor, lost) from None
+        except BaseException as own:
+            if own is not error and not isinstance(own, CollectiveError):
+                group.broken = f"{name} was broken off by {_in_short(own)}"
+            raise
         finally:
             group.exit()
             recorder.here.close(note)
@@ -332,7 +344,7 @@ class Outsider:
         raise BrokenCommunicatorError(self._text)
 
 
-def _in_short(error: Exception) -> str:
+def _in_short(error: BaseException) -> str:
     """Return our own errors' text, and the kind as well for anybody else's."""
     own = isinstance(error, CollectiveError)
     return str(error) if own else f"{type(error).__name__}: {error}"

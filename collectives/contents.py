@@ -37,5 +37,5 @@ def compare(group: Group, collective: str, result: Any, timeout_s: float) -> Non
     if len(set(digests)) > 1:
         shown = ", ".join(f"rank {r}: {d:x}" for r, d in enumerate(digests))
         raise CollectiveError(
-            f"{collective} #{group.sequence}: the ranks have different results ({shown})"
+            f"{collective} #{group.sequence}: different results on the ranks: {shown}"
         )

@@ -134,31 +134,39 @@ class Waits:
         found = stuck_among(same)
         return found if self._rank in found else {}
 
-    def take_back(self, stuck: Mapping[int, Wait], undo: Callable[[], None]) -> None:
+    def take_back(self, stuck: Mapping[int, Wait], undo: Callable[[], None]) -> bool:
         """Undo this rank's call together with all that are stuck.
 
         Nobody undoes before all know, and nobody returns before all have undone, so
         that no later call can meet what is left of this one.
+
+        Returns:
+            Whether that was done; not if the deadline of one of them came first.
         """
-        self._reach(KNOWS, stuck)
+        if not self._reach(KNOWS, stuck):
+            self._words[self._mine + STAGE] = CLOSED
+            return False
         undo()
         self._reach(TOOK_BACK, stuck)
+        return True
 
-    def _reach(self, stage: int, stuck: Mapping[int, Wait]) -> None:
+    def _reach(self, stage: int, stuck: Mapping[int, Wait]) -> bool:
+        """Go to a stage and wait for the others; tell whether all have come."""
         self._words[self._mine + STAGE] = stage
-        with suppress(TimedOut):  # somebody has died or was interrupted
+        with suppress(TimedOut):
             wait_until(
-                lambda: all(self._reached(rank, stage, stuck[rank]) for rank in stuck),
+                lambda: all(self._stage(r, w) >= stage for r, w in stuck.items())
+                or any(self._stage(r, w) == GAVE_UP for r, w in stuck.items()),
                 timeout_s=RESOLVE_S,
                 spins=0,
             )
+        return all(self._stage(r, w) >= stage for r, w in stuck.items())
 
-    def _reached(self, rank: int, stage: int, wait: Wait) -> bool:
-        """Tell whether a rank has reached a stage, or is not in that wait any more."""
+    def _stage(self, rank: int, wait: Wait) -> int:
+        """Return the stage of a rank's wait; the last one when it is over."""
         line = self._members.index(rank) * LINE_WORDS
-        there = self._words[line + STAGE]
-        gone = self._words[line + TICKET] != wait.ticket
-        return gone or there == GAVE_UP or there >= stage
+        over = self._words[line + TICKET] != wait.ticket
+        return TOOK_BACK if over else self._words[line + STAGE]
 
     def elsewhere(self, rank: int) -> str:
         """Return what call, on whatever group, a rank is waiting in; empty if none."""

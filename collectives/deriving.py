@@ -62,9 +62,7 @@ def _share_a_board(group: Group, timeout_s: float) -> None:
     if offset >= 0:
         number = group.members.ranks[group.rank]
         memory = arena.view(offset, nbytes)
-        group.use_board(
-            Board(memory, members, group.rank, place=offset, number=number)
-        )
+        group.use_board(Board(memory, members, group.rank, place=offset, number=number))
 
 
 def _tell(group: Group, members: Sequence[int], number: int, timeout_s: float) -> int:

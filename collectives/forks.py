@@ -12,12 +12,13 @@ Nothing is done where MPI was not yet running when the process forked.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import os
 import sys
 import weakref
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from collectives.ending import CLOSED
 from collectives.errors import BrokenCommunicatorError
@@ -67,8 +68,8 @@ def _in_child() -> None:
     for group in list(_protected):
         group.broken, group.closed = _child, True
     _last_error = getattr(sys, "last_value", None)
-    _watch_exit_code()
     atexit.register(_leave)
+    _watch_exit_code()
 
 
 def _leave() -> None:
@@ -102,6 +103,17 @@ def _watch_exit_code() -> None:
         return value
 
     names["code"] = property(code, member.__set__, member.__delete__)
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))
+    if sys.version_info < (3, 12):  # there sys.exit raises what is no exception yet
+        real = sys.exit
+        for module in (sys, sys.modules["__main__"]):
+            for name, value in list(vars(module).items()):
+                if value is real:
+                    setattr(module, name, _exit)
+
+
+def _exit(status: Any = None, /) -> NoReturn:
+    raise SystemExit(status)
 
 
 if hasattr(os, "register_at_fork"):

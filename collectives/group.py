@@ -237,10 +237,8 @@ class Group:
         only_arrivals = bool(late) and self.one_board and not self.joining
         self.waits.tell(board, self.sequence, only_arrivals and here.callers() <= 1)
         stuck = self.waits.stuck()
-        if stuck:
-            text = describe(stuck)
-            self.waits.take_back(stuck, lambda: self._take_back(board))
-            raise MismatchError(text)
+        if stuck and self.waits.take_back(stuck, lambda: self._take_back(board)):
+            raise MismatchError(describe(stuck))
 
     def _take_back(self, board: Board) -> None:
         board.take_back(self.sequence)

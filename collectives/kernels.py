@@ -89,7 +89,8 @@ class Kernel:
     def finish(self, reduced: Array, divisor: int) -> None:
         """Turn what has been combined over all ranks into the result, in place."""
         if self.op == "mean" and divisor > 1:
-            np.true_divide(reduced, divisor, out=reduced)
+            with np.errstate(all="ignore"):
+                np.true_divide(reduced, divisor, out=reduced)
 
 
 @lru_cache(maxsize=256)

@@ -17,6 +17,8 @@ from pathlib import Path
 __all__ = [
     "MPI_OF",
     "LaunchFacts",
+    "claim_rank",
+    "clean_environment",
     "disagreement",
     "read_launch",
     "refusal",
@@ -136,6 +138,54 @@ MPI_OF = {row.name: row.mpi for row in _LAUNCHERS if row.mpi}
 _EVIDENCE = ("PMIX_NAMESPACE", "PMI_FD", "SLURM_STEP_ID")
 
 
+# By these a process would take itself for the rank that started it, and its MPI would
+# talk to the launcher in that one's place. What steers an MPI may stay.
+_MARKS = (
+    "FLUX_",
+    "HYDI_",
+    "HYDRA_BSTRAP_",
+    "I_MPI_HYDRA_",
+    "MPI_LOCAL",
+    "OMPI_",
+    "PALS_",
+    "PMI2_",
+    "PMIX_",
+    "PMI_",
+    "PRTE_",
+    "SLURM_STEP",
+)
+_SETTINGS = ("OMPI_MCA_", "OMPI_ALLOW_", "PMIX_MCA_", "PRTE_MCA_")
+
+
+OWNER = "_RINGFOLD_RANK_PID"
+"""Which process is the rank that all these variables are about."""
+
+
+def claim_rank() -> None:
+    """Say to the programs that this rank will start that they are not this rank."""
+    if read_launch().rank is not None:
+        os.environ[OWNER] = str(os.getpid())
+
+
+def clean_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment for a program that a rank starts, and that is no rank.
+
+    ::
+
+        subprocess.run([sys.executable, "plot.py"], env=clean_environment())
+
+    Without it a program that uses MPI fails in `MPI_Init` (MPICH, Intel MPI), or hangs
+    and takes the whole job with it (Open MPI).
+    """
+    ranks = {*read_launch(environ).variables, OWNER}
+    return {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(_SETTINGS)
+        or not (name in ranks or name.startswith(_MARKS))
+    }
+
+
 def read_launch(environ: Mapping[str, str] = os.environ) -> LaunchFacts:
     """Return what the launcher's environment variables say about this process.
 
@@ -187,11 +237,21 @@ def disagreement(
 def refusal(facts: LaunchFacts, library: str, details: str) -> str | None:
     """Return a text if MPI_Init would end this process; to be asked before it.
 
+    A program that a rank has started has all the variables of that rank, but not its
+    connection to the launcher.
+
     MPICH without PMIx does not raise when it meets a PMIx launcher: it aborts inside
     MPI_Init with a text that names neither program. ``library`` is as in
     `disagreement`; ``details`` is what ``MPI.Get_library_version()`` returns, which
     may be called before MPI_Init and lists MPICH's configuration.
     """
+    owner = os.environ.get(OWNER, str(os.getpid()))
+    if facts.rank is not None and owner != str(os.getpid()):
+        return (
+            f"this program was started by rank {facts.rank} (process {owner}) and is "
+            "no rank itself, but has that one's environment; start it with "
+            "env=collectives.launcher.clean_environment()"
+        )
     is_pmix = "PMIX_NAMESPACE" in facts.variables
     if not is_pmix or not library.startswith("MPICH") or "pmix" in details.lower():
         return None

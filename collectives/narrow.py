@@ -34,9 +34,10 @@ def widen(array: Array) -> Array:
     wide = np.empty(array.size, np.float32)
     loop = _compiled_loop(array.dtype, wide.dtype, array.size)
     if loop is None:
-        wide.reshape(array.shape)[...] = array
+        with np.errstate(all="ignore"):
+            wide.reshape(array.shape)[...] = array
     else:
-        flat = np.require(array, requirements="CA").reshape(-1)
+        flat = np.require(array, requirements=("C", "A")).reshape(-1)
         loop(flat.view(np.uint16), wide.view(np.uint32))
     return wide
 
@@ -50,7 +51,7 @@ def narrow_into(flat: Array, out: Array) -> None:
     """
     loop = _compiled_loop(flat.dtype, out.dtype, out.size)
     if loop is None:
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
             out[...] = flat.reshape(out.shape)
         return
     direct = out.flags.c_contiguous and out.flags.aligned
@@ -87,9 +88,10 @@ def _compile(source: str, target: str) -> Loop | None:
     # One version for all callers: what may be written into is also good to be read.
     signature = numba.void(numba.types.Array(given, 1, "C", readonly=True), made[::1])
     try:
-        return numba.njit(signature, nogil=True, cache=True)(loop)  # type: ignore[no-any-return]
+        compiled: Loop = numba.njit(signature, nogil=True, cache=True)(loop)
     except RuntimeError:  # there is no folder to keep it in for the next time
-        return numba.njit(signature, nogil=True)(loop)  # type: ignore[no-any-return]
+        compiled = numba.njit(signature, nogil=True)(loop)
+    return compiled
 
 
 # --- the loops ------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -189,9 +190,19 @@ class Planner:
             source_bounds,
         )
 
-    def check_root(self, root: int) -> None:
-        """Raise `InvalidArgumentError` unless `root` is a rank."""
-        if not 0 <= root < self.group.size:
+    def rank(self, given: Any, name: str = "root") -> int:
+        """Return a rank that the caller has named, of any integer type.
+
+        Raises:
+            InvalidArgumentError: there is no such rank.
+        """
+        size = self.group.size
+        try:
+            rank = operator.index(given)
+        except TypeError:
+            rank = -1
+        if not 0 <= rank < size:
             raise InvalidArgumentError(
-                f"root is {root}; wanted a rank from 0 to {self.group.size - 1}"
+                f"{name} is {given!r}; wanted a rank from 0 to {size - 1}"
             )
+        return rank

@@ -6,9 +6,10 @@ ring, so that recording costs the same few hundred nanoseconds for ever, and not
 formatted before somebody asks.
 
 With `RINGFOLD_TRACE=FOLDER` the notes are written to `FOLDER/ringfold-rank-R.json` when
-a call fails and when the job ends, and otherwise once a second, so that a rank that is
-killed leaves something as well. `ringfold trace FOLDER` compares the ranks' files.
-Without it, an error carries the last few calls of its rank as a note.
+a call fails and when the process ends, and while there is news several times a second,
+because most launchers kill the other ranks of a failed job without a warning.
+`ringfold trace FOLDER` compares the ranks' files. Without a folder, an error carries
+the last few calls of its rank as a note.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -36,7 +38,7 @@ from collectives.errors import CollectiveTimeoutError, MismatchError, PeerFailed
 
 CALLS_KEPT = 256
 CALLS_SHOWN = 3  # in the note of an error
-WRITE_S = 1.0  # how old the file of a killed rank is at most
+WRITE_S = 0.15  # how old a killed rank's file may be; below `DRAIN_S` of ending.py
 FORMAT = 1
 
 # What is worth telling; anything else is the caller's own affair.
@@ -122,12 +124,13 @@ class Recorder:
         sequence: int,
         call: str,
         site: Site | None = None,
-        peers: Sequence[int] = (),
+        peers: Sequence[int] | None = None,
     ) -> Note:
         """Note that a call begins; whoever makes it fills in how it goes on.
 
         To be called by what a method of a communicator calls. `site` is who made the
-        call, where that is not on this thread's stack.
+        call, where that is not on this thread's stack. `peers` are whom a call is about
+        that not all members make.
         """
         if site is None:
             frame = _frame(3)
@@ -214,22 +217,17 @@ class Recorder:
         """
         path = Path(folder) / f"ringfold-rank-{self.rank}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        with suppress(IndexError):
-            self._written = self.notes[-1]
-        try:
-            draft.write_text(json.dumps(self.contents(reason), default=str))
-            draft.replace(path)
-        except OSError:
-            with suppress(OSError):
-                draft.unlink()
-            raise
+        last = self.notes[-1] if self.notes else None
+        if last and last[STATE] in (DONE, FAILED):
+            self._written = last
+        replace_file(path, json.dumps(self.contents(reason), default=str))
         return path
 
     def contents(self, reason: str) -> dict[str, Any]:
         """Return what a file holds; times are nanoseconds since 1970."""
         now, offset = time.time_ns(), time.time_ns() - time.monotonic_ns()
         notes = list(self.notes)
+        described: dict[int, dict[str, Any]] = {}
         return {
             "format": FORMAT,
             "ringfold": __version__,
@@ -239,6 +237,7 @@ class Recorder:
             "pid": os.getpid(),
             "reason": reason,
             "written_ns": now,
+            "complete": len(notes) < (self.notes.maxlen or 0),
             "groups": {
                 members.key: {
                     "ranks": members.ranks,
@@ -246,7 +245,7 @@ class Recorder:
                 }
                 for members in {note[MEMBERS] for note in notes}
             },
-            "calls": [_as_dict(note, offset) for note in notes],
+            "calls": [_as_dict(note, offset, described) for note in notes],
         }
 
     def stop(self) -> None:
@@ -256,7 +255,9 @@ class Recorder:
     def _write_often(self) -> None:
         while self.folder:
             time.sleep(WRITE_S)
-            if self.notes and self.notes[-1] is not self._written:
+            last = self.notes[-1] if self.notes else None
+            # How long an unfinished call takes is news.
+            if last and (last[STATE] in (STARTED, AGREED) or last is not self._written):
                 self.write("still running")
 
 
@@ -268,6 +269,22 @@ LAST_WORDS.append(here.last_words)
 def end(note: Note) -> None:
     """Note that a call has ended well."""
     note[STATE], note[END_NS] = DONE, _now()
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file that at any time is either what it was or complete.
+
+    Raises:
+        OSError: it cannot be written; it is as it was.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()
+        raise
 
 
 def call_site() -> Site:
@@ -288,23 +305,30 @@ def _caller(frame: FrameType) -> Site:
         frame = frame.f_back
 
 
-def _as_dict(note: Note, offset: int) -> dict[str, Any]:
+def _as_dict(
+    note: Note, offset: int, described: dict[int, dict[str, Any]]
+) -> dict[str, Any]:
+    """Return a note in words; `described` keeps what calls have in common."""
     call = note[CALL]
     code: CodeType = note[CODE]
+    if id(call) not in described:
+        described[id(call)] = {
+            "call": _word(call),
+            "text": str(call),
+            "fields": dict(_fields(call)),
+        }
     return {
         "group": note[MEMBERS].key,
         "sequence": note[SEQUENCE],
-        "call": _word(call),
-        "text": str(call),
-        "fields": dict(_fields(call)),
-        "peers": list(note[PEERS]),
+        **described[id(call)],
+        "peers": note[PEERS],
         "state": note[STATE],
         "why": note[-1] if note[STATE] == FAILED else "",
         "start_ns": note[START_NS] + offset,
         "end_ns": note[END_NS] and note[END_NS] + offset,
         "thread": note[THREAD],
         "file": code.co_filename,
-        "line": _line(note),
+        "line": _line(code, note[INSTRUCTION]),
         "function": code.co_name,
     }
 
@@ -327,12 +351,13 @@ def _name(note: Note) -> str:
 
 
 def _place(note: Note) -> str:
-    return f"{os.path.basename(note[CODE].co_filename)}:{_line(note)}"
+    line = _line(note[CODE], note[INSTRUCTION])
+    return f"{os.path.basename(note[CODE].co_filename)}:{line}"
 
 
-def _line(note: Note) -> int:
+@lru_cache(FILES_KEPT)
+def _line(code: CodeType, instruction: int) -> int:
     """Return the line of an instruction, which nobody wants to know on the hot path."""
-    code, instruction = note[CODE], note[INSTRUCTION]
     for start, end, line in code.co_lines():
         if start <= instruction < end and line is not None:
             return int(line)

@@ -26,7 +26,7 @@ from collectives.cycles import Waits
 from collectives.ending import say
 from collectives.errors import InvalidArgumentError, LaunchError, MismatchError
 from collectives.group import Group
-from collectives.launcher import disagreement, read_launch, refusal
+from collectives.launcher import claim_rank, disagreement, read_launch, refusal
 from collectives.options import Options
 from collectives.recorder import Members, here
 from collectives.topology import discover, mpi_name, single_host
@@ -143,7 +143,7 @@ def _over_mpi(caller: Any, options: Options) -> Communicator:
         private = caller.Dup()
         local = _those_on_this_host(private)
         topology = discover(private, local)
-        job = _members(private)
+        job, job_size = _members(private)
         number = job.ranks[topology.rank]
         pids = dict(
             zip(topology.local_ranks, local.allgather(os.getpid()), strict=True)
@@ -173,7 +173,8 @@ def _over_mpi(caller: Any, options: Options) -> Communicator:
         members=job,
         waits=waits,
     )
-    here.rank, here.size = number, max(group.size, here.size)
+    claim_rank()
+    here.rank, here.size = number, job_size
     _agree_on_versions(group, options)
     if group.size > 1 and options.abort:
         exits.leave_at_exit(group)
@@ -187,18 +188,19 @@ def _those_on_this_host(comm: Any) -> Any:
     return comm.Split_type(MPI.COMM_TYPE_SHARED)
 
 
-def _members(comm: Any) -> Members:
-    """Return who the ranks of a communicator are in the job."""
+def _members(comm: Any) -> tuple[Members, int]:
+    """Return who the ranks of a communicator are in the job, and the job's size."""
     from mpi4py import MPI
 
     everybody, some = MPI.COMM_WORLD.Get_group(), comm.Get_group()
     ranks = tuple(some.Translate_ranks(list(range(some.Get_size())), everybody))
+    size = everybody.Get_size()
     everybody.Free()
     some.Free()
     if MPI.UNDEFINED in ranks:  # of a job that was spawned by another
-        ranks = tuple(range(len(ranks)))
+        ranks, size = tuple(range(len(ranks))), len(ranks)
     _roots[ranks] += 1
-    return Members(ranks, f"{_roots[ranks]}")
+    return Members(ranks, f"{_roots[ranks]}"), size
 
 
 def _agree_on_versions(group: Group, options: Options) -> None:

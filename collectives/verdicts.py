@@ -54,11 +54,13 @@ def silence(
     absent = [
         f"{group.called(rank)} {what}" for rank, what in group.absent(peers).items()
     ]
-    far = group.size - group.topology.local_size
-    if far:
+    if group.board is None:
+        absent.append("no memory is shared, so nobody can be seen from here")
+    elif not group.one_board:
+        far = group.size - group.topology.local_size
         absent.append(f"{far} ranks are on other hosts and cannot be seen from here")
-    if not absent:
-        absent.append("every rank of this host has arrived")
+    elif not absent:
+        absent.append("every rank has arrived")
     text = (
         f"rank {group.rank}: {descriptor} #{group.sequence} made no progress for "
         f"{timeout_s:g} s: " + "; ".join(absent)

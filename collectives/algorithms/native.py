@@ -36,6 +36,8 @@ def refusal(kernel: Kernel) -> str:
     """Return why the MPI cannot reduce this correctly; empty when it can."""
     if kernel.op not in (MPI_BOOL_OPS if kernel.kind == "b" else MPI_OPS):
         return f"MPI has no {kernel.op} for {kernel.work_dtype}"
+    if kernel.op == "sum" and kernel.work_dtype.itemsize < 4 and kernel.kind in "iu":
+        return "Open MPI clips sums of 8 and 16 bit instead of wrapping them around"
     if kernel.op in ("min", "max") and kernel.kind in "ef":
         return "MPI libraries lose NaN in min and max"
     return ""

@@ -36,12 +36,13 @@ def reduce_scatter(task: Task) -> None:
         pairwise_all_to_all(group.rank, group.size),
     )
     rows = parts.reshape(group.size, length)
-    for start, stop in segments(0, length, task.segment_bytes // parts.itemsize):
-        total = task.work[low + start : low + stop]
-        total[:] = rows[0, start:stop]
-        for row in rows[1:]:
-            kernel.combine(total, row[start:stop], total)
-        kernel.finish(total, group.divisor)
+    with np.errstate(all="ignore"):
+        for start, stop in segments(0, length, task.segment_bytes // parts.itemsize):
+            total = task.work[low + start : low + stop]
+            total[:] = rows[0, start:stop]
+            for row in rows[1:]:
+                kernel.combine(total, row[start:stop], total)
+            kernel.finish(total, group.divisor)
 
 
 def all_reduce(task: Task) -> None:

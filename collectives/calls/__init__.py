@@ -7,6 +7,7 @@ moved before all ranks have agreed on the descriptor; `out` is written only afte
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -73,9 +74,13 @@ def check_axis(axis: int, ndim: int) -> int:
     Raises:
         InvalidArgumentError: there is no such axis.
     """
-    if not -ndim <= axis < ndim:
-        raise InvalidArgumentError(f"axis is {axis}; wanted one of the {ndim} axes")
-    return axis % ndim
+    try:
+        number = operator.index(axis)
+    except TypeError:
+        number = ndim
+    if not -ndim <= number < ndim:
+        raise InvalidArgumentError(f"axis is {axis!r}; wanted one of the {ndim} axes")
+    return number % ndim
 
 
 def with_length(shape: tuple[int, ...], axis: int, length: int) -> tuple[int, ...]:

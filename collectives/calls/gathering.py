@@ -45,7 +45,7 @@ def broadcast(
     planner: Planner, x: Any, root: int, out: Any, algorithm: str | None
 ) -> Call:
     """Give everybody the root's array; the others' `x` tells shape and dtype."""
-    planner.check_root(root)
+    root = planner.rank(root)
     array = as_array(x)
     plan = planner.plan("broadcast", array, None, root, algorithm)
     return moving(planner, plan, array, out)
@@ -62,7 +62,7 @@ def gather(
     planner: Planner, x: Any, root: int, axis: int, out: Any, algorithm: str | None
 ) -> Call:
     """Join the ranks' arrays along `axis`; the root gets the whole, the others None."""
-    planner.check_root(root)
+    root = planner.rank(root)
     out = out if planner.group.rank == root else None
     return _joining(planner, "gather", x, root, axis, out, algorithm)
 
@@ -131,7 +131,7 @@ def scatter(
     algorithm: str | None,
 ) -> Call:
     """Give each rank its block of rows of the root's array; `x` is the root's alone."""
-    planner.check_root(root)
+    root = planner.rank(root)
     group = planner.group
     name = _requested(planner, "scatter", algorithm)
     descriptor = Descriptor("scatter", root=root, algorithm=name)

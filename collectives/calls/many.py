@@ -54,7 +54,7 @@ def broadcast_many(
     algorithm: str | None,
 ) -> Call:
     """Give everybody the root's list of arrays."""
-    planner.check_root(root)
+    root = planner.rank(root)
     given, outs = _lists(arrays, out, bytes_per_pack)
     targets = [
         target_for(its_out, array.shape, array.dtype)

@@ -27,7 +27,7 @@ from collectives.plans import Planner
 
 def broadcast_object(planner: Planner, value: Any, root: int) -> Call:
     """Give everybody the root's object; the root gets itself back what it gave."""
-    planner.check_root(root)
+    root = planner.rank(root)
     group, timeout_s = planner.group, planner.options.timeout_s
     here = group.rank == root
     mine = _dump(planner, value) if here else Parcel(np.empty(0, np.uint8), [])
@@ -61,7 +61,7 @@ def all_gather_object(planner: Planner, value: Any) -> Call:
 
 def gather_object(planner: Planner, value: Any, root: int) -> Call:
     """Give the root the list of all ranks' objects, and the others None."""
-    planner.check_root(root)
+    root = planner.rank(root)
     group, timeout_s = planner.group, planner.options.timeout_s
     mine = _dump(planner, value)
 

@@ -44,9 +44,8 @@ def exchange(planner: Planner, pairs: Sequence[Pair]) -> list[Array | None]:
         MismatchError: a peer sent another dtype or shape than this rank wants; all the
             others have been received.
     """
-    outgoing = [
-        (peer, as_array(x)) for peer, x, _ in _checked(planner, pairs) if x is not None
-    ]
+    pairs = _checked(planner, pairs)
+    outgoing = [(peer, as_array(x)) for peer, x, _ in pairs if x is not None]
     incoming = [None if out is None else _wanted(peer, out) for peer, _, out in pairs]
     pending: list[Pending] = []
     for peer, array in outgoing:
@@ -84,16 +83,12 @@ def exchange(planner: Planner, pairs: Sequence[Pair]) -> list[Array | None]:
     return [None if want is None else want.target for want in incoming]
 
 
-def _checked(planner: Planner, pairs: Sequence[Pair]) -> Sequence[Pair]:
-    size, rank = planner.group.size, planner.group.rank
-    for peer, _, _ in pairs:
-        if not 0 <= peer < size:
-            raise InvalidArgumentError(
-                f"peer is {peer}; wanted a rank from 0 to {size - 1}"
-            )
-        if peer == rank:
+def _checked(planner: Planner, pairs: Sequence[Pair]) -> list[Pair]:
+    checked = [(planner.rank(peer, "peer"), x, out) for peer, x, out in pairs]
+    for peer, _, _ in checked:
+        if peer == planner.group.rank:
             raise InvalidArgumentError(f"peer is {peer}, which is this rank itself")
-    return pairs
+    return checked
 
 
 def _wanted(peer: int, out: Any) -> _Incoming:

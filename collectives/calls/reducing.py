@@ -52,7 +52,7 @@ def reduce(
     planner: Planner, x: Any, op: Op, root: int, out: Any, algorithm: str | None
 ) -> Call:
     """Combine over all ranks; the root gets the result, the others None."""
-    planner.check_root(root)
+    root = planner.rank(root)
     array = as_array(x)
     plan = planner.plan("reduce", array, op, root, algorithm)
     if planner.group.rank == root:

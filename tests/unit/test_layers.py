@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 LAYERS = {
     "collectives": (
         "_version errors options partition launcher ending",
-        "descriptor arena board waiting watchdog schedules buffers kernels narrow handles "
-        "recorder cycles forks",
+        "descriptor arena board waiting watchdog schedules buffers kernels narrow "
+        "handles recorder cycles forks",
         "topology transport farewell group",
         "algorithms selection deriving",
         "packing pickling plans",

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -45,10 +44,8 @@ def around_the_midpoints(name):
     """Return, as float32, what lies between two neighbours, and next to that."""
     patterns = every_pattern(name)[: 1 << 15].astype(np.float32)
     finite = patterns[np.isfinite(patterns)]
-    beyond = 2 * finite[-1] - finite[-2]  # where inf stands, as far as rounding goes
-    with np.errstate(over="ignore"):
-        upper = np.append(finite[1:], beyond)
-        middle = (finite / 2 + upper / 2).view(np.uint32)
+    beyond = finite[-1] + (finite[-1] - finite[-2]) / 2  # from here on it is inf
+    middle = np.append(finite[:-1] / 2 + finite[1:] / 2, beyond).view(np.uint32)
     near = np.concatenate([middle - 1, middle, middle + 1])
     return np.concatenate([near, near | 0x80000000]).view(np.float32)
 
@@ -93,7 +90,7 @@ def test_everything_narrows_to_numpys_bits(path, name, values):
 @pytest.mark.parametrize("name", HALVES)
 def test_there_and_back_is_where_it_was(path, name):
     patterns = every_pattern(name)
-    numbers = patterns[patterns == patterns]
+    numbers = patterns[~np.isnan(widen(patterns))]
     out = np.empty_like(numbers)
     narrow_into(widen(numbers), out)
     assert same_bits(out, numbers)
@@ -103,15 +100,15 @@ def test_midpoints_are_what_they_should_be():
     values = around_the_midpoints("float16")
     assert values.size == 6 * 0x7C00
     assert {np.float32(65520), np.float32(2**-25), np.float32(1 + 2**-11)} <= {*values}
-    assert np.isfinite(around_the_midpoints("bfloat16")).sum() == 6 * 0x7F80 - 4
+    assert around_the_midpoints("bfloat16").size == 6 * 0x7F80
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", NARROW)
 @pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 5), (2, 3, 4)])
 def test_any_layout_widens(path, layout, name, shape):
-    values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape) / 4
-    array = LAYOUTS[layout](values.astype(dtype_of(name)))
+    values = np.arange(np.prod(shape), dtype=dtype_of(name)).reshape(shape)
+    array = LAYOUTS[layout](values)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     before = array.copy()
@@ -143,12 +140,15 @@ def test_unaligned_and_fortran_outputs(path, name):
 
 
 @pytest.mark.parametrize("name", HALVES)
-def test_too_large_and_nan_come_without_a_warning(path, name):
-    out = np.empty(3, dtype_of(name))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        narrow_into(np.array([3.4e38, -3.4e38, np.nan], np.float32), out)
-    assert str(out.astype(float)) == "[ inf -inf  nan]"
+def test_nothing_warns_or_raises_whatever_numpy_has_been_told(path, name):
+    """One rank must not fail in the middle of a call, and the others go on."""
+    out = np.empty(4, dtype_of(name))
+    signalling = (out.view(np.uint16) * 0 + 0x7F81).view(out.dtype)  # NaN in both
+    with np.errstate(all="raise"):
+        narrow_into(np.array([3.4e38, -3.4e38, np.nan, 1e-45], np.float32), out)
+        assert np.isnan(widen(signalling)).all()
+    assert [float(number) for number in out[[0, 1, 3]]] == [np.inf, -np.inf, 0]
+    assert np.isnan(float(out[2]))
 
 
 def test_other_numbers_go_their_usual_way(path):
