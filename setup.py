@@ -50,7 +50,7 @@ setup(
         include=["collectives", "collectives.*", "strategy", "strategy.*"]
     ),
     package_data={
-        "collectives": ["py.typed", "tables/gradients/*.json"],
+        "collectives": ["py.typed", "tables/**/*.json"],
         "strategy": ["py.typed"],
     },
     zip_safe=False,

@@ -269,8 +269,8 @@ class Communicator(Collectives):
     def _exchange(self, doing: str, pairs: Sequence[points.Pair]) -> list[Any]:
         """Make a call that only this rank and its peers take part in."""
         group, timeout_s = self._group, self.options.timeout_s
-        group.enter(doing, timeout_s, collective=False)
         peers = [peer for peer, *_ in pairs]
+        group.enter(doing, timeout_s, collective=False)
         note = recorder.here.begin(
             group.members, group.sequence, doing, group.site, peers
         )

@@ -63,6 +63,8 @@ class Descriptor:
                 (f"shape {self.shape}", self.dtype),
                 (f"root {self.root}", self.root >= 0),
                 (f"axis {self.axis}", self.axis >= 0),
+                (f"blocks {self.splits}", self.splits),
+                (f"bytes_per_pack {self.packs}", self.packs >= 0),
                 (self.algorithm, self.algorithm),
             )
             if there

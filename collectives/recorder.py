@@ -87,13 +87,17 @@ class Members(NamedTuple):
             number: how many groups of these ranks were derived from this one before.
             background: whether a thread of ours will make its calls.
         """
-        text = f"{self.key} {list(ranks)} {number}"
-        key = blake2b(text.encode(), digest_size=6).hexdigest()
-        return Members(tuple(self.ranks[rank] for rank in ranks), key, background)
+        job_ranks = tuple(self.ranks[rank] for rank in ranks)
+        return Members(job_ranks, key_of(self.key, list(ranks), number), background)
 
     def __str__(self) -> str:
         """Return `group [0, 1]`."""
         return f"group {short_list(self.ranks)}"
+
+
+def key_of(*facts: object) -> str:
+    """Return a short text that differs when the facts do."""
+    return blake2b(repr(facts).encode(), digest_size=6).hexdigest()
 
 
 def short_list(ranks: Sequence[int]) -> str:
@@ -113,6 +117,7 @@ class Recorder:
         """This process's number in the job."""
         self.size = 1
         self.folder = ""
+        self._given = ""
         self._lock = threading.Lock()
         self._written: Note | None = None
         self._told: Note | None = None
@@ -189,7 +194,10 @@ class Recorder:
 
     def write_to(self, folder: str) -> None:
         """Write into a folder, from now on, whenever there is a reason to."""
-        first, self.folder = not self.folder, folder
+        if folder == self._given:
+            return
+        first, self._given, self.folder = not self._given, folder, folder
+        self.write("just started")  # over that of an earlier job
         if first:
             threading.Thread(
                 target=self._write_often, name="ringfold trace", daemon=True
@@ -253,7 +261,7 @@ class Recorder:
         self.folder, self._stopped = "", True
 
     def _write_often(self) -> None:
-        while self.folder:
+        while not self._stopped:
             time.sleep(WRITE_S)
             last = self.notes[-1] if self.notes else None
             # How long an unfinished call takes is news.

@@ -28,7 +28,7 @@ from collectives.errors import InvalidArgumentError, LaunchError, MismatchError
 from collectives.group import Group
 from collectives.launcher import claim_rank, disagreement, read_launch, refusal
 from collectives.options import Options
-from collectives.recorder import Members, here
+from collectives.recorder import Members, here, key_of
 from collectives.topology import discover, mpi_name, single_host
 from collectives.transport.loopback import alone
 from collectives.transport.mpi import MPIMessages
@@ -200,7 +200,7 @@ def _members(comm: Any) -> tuple[Members, int]:
     if MPI.UNDEFINED in ranks:  # of a job that was spawned by another
         ranks, size = tuple(range(len(ranks))), len(ranks)
     _roots[ranks] += 1
-    return Members(ranks, f"{_roots[ranks]}"), size
+    return Members(ranks, key_of(ranks, _roots[ranks])), size
 
 
 def _agree_on_versions(group: Group, options: Options) -> None:

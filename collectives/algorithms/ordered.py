@@ -41,7 +41,7 @@ def reduce_scatter(task: Task) -> None:
             total = task.work[low + start : low + stop]
             total[:] = rows[0, start:stop]
             for row in rows[1:]:
-                kernel.combine(total, row[start:stop], total)
+                kernel.combine(total, row[start:stop], out=total)
             kernel.finish(total, group.divisor)
 
 

@@ -191,8 +191,8 @@ class _Mover:
         own = (task.work if in_work else task.source)[low:high]
         target = task.work[low:high]
         if step.lower_first:
-            task.kernel.combine(received, own, target)
+            task.kernel.combine(received, own, out=target)
         else:
-            task.kernel.combine(own, received, target)
+            task.kernel.combine(own, received, out=target)
         if step.final:
             task.kernel.finish(target, task.group.divisor)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collectives.bench.cases import CASES
-from collectives.bench.flags import DTYPES, algorithms_of, make_parser
+from collectives.bench.flags import algorithms_of, make_parser
 from collectives.bench.formats import FORMATS
 from collectives.bench.overlap_formats import FORMATS as OVERLAP_FORMATS
 from collectives.bench.shapes import MODELS, ShapeList, read_shapes
@@ -83,7 +83,7 @@ def parse(argv: list[str]) -> Request:
         iterations=known.iterations,
         warmup=known.warmup,
         repetitions=known.repetitions,
-        dtype=DTYPES[known.dtype],
+        dtype=known.dtype,
         op=known.op,
         root=known.root,
         check=bool(known.check),
@@ -110,7 +110,7 @@ def _sizes(
 ) -> tuple[int, int, str, list[int]]:
     """Return the smallest and largest size, what is between, and all of them."""
     if shapes.shapes:
-        size = shapes.elements * np.dtype(DTYPES[known.dtype]).itemsize
+        size = shapes.elements * np.dtype(known.dtype).itemsize
         return size, size, f"{shapes.name}(shapes)", [size]
     low, high = known.min, known.max
     if low > high:

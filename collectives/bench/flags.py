@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterable
+from importlib import import_module
 
 import collectives
 from collectives.bench.case import BASELINE
 from collectives.bench.cases import CASES
 from collectives.bench.formats import FORMATS
+from collectives.bench.patterns import UFUNCS
 from collectives.bench.shapes import MODELS, read_shapes
 from collectives.bench.usage import Parser
 
@@ -20,7 +22,7 @@ DTYPES = {
     name: name
     for name in (
         *("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
-        *("float16", "float32", "float64", "complex64", "complex128"),
+        *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
     )
 } | {"half": "float16", "float": "float32", "double": "float64"}
 
@@ -100,7 +102,7 @@ def make_parser() -> Parser:
     add(
         "-d",
         dest="dtype",
-        type=_one_of("dtype", DTYPES),
+        type=_dtype,
         default="float32",
         metavar="DTYPE",
         help=" ".join(DTYPES),
@@ -108,10 +110,10 @@ def make_parser() -> Parser:
     add(
         "-o",
         dest="op",
-        type=_one_of("op", collectives.OPS),
+        type=_one_of("op", UFUNCS),
         default="sum",
         metavar="OP",
-        help=" ".join(collectives.OPS),
+        help=" ".join(UFUNCS),
     )
     add(
         "-r", dest="root", type=_at_least(0), default=0, metavar="ROOT", help="root (0)"
@@ -133,8 +135,9 @@ def make_parser() -> Parser:
         "--shapes",
         type=read_shapes,
         metavar="MODEL|FILE",
-        help=f"arrays of all_reduce_many: the gradients of a model ({MODELS[0]}), of "
-        f"{' '.join(MODELS)}, or a JSON file such as [[64, 3, 7, 7], [64]]",
+        help="the arrays of all_reduce_many: gradients of a model, "
+        f"{' '.join(MODELS)} ({MODELS[0]}), or of a JSON file such as "
+        "[[64, 3, 7, 7], [64]]",
     )
     add(
         "--overlap",
@@ -179,6 +182,19 @@ def _one_of(what: str, names: Iterable[str]) -> Callable[[str], str]:
         return text
 
     return convert
+
+
+def _dtype(text: str) -> str:
+    """Return NumPy's name of a dtype, after making sure that NumPy knows it."""
+    name = DTYPES[_one_of("dtype", DTYPES)(text)]
+    try:
+        if name == "bfloat16":
+            import_module("ml_dtypes")  # which tells NumPy
+    except ImportError:
+        raise argparse.ArgumentTypeError(
+            f"dtype {name} needs the package ml_dtypes"
+        ) from None
+    return name
 
 
 def _at_least(lowest: int, convert: Callable[[str], int] = int) -> Callable[[str], int]:

@@ -11,7 +11,7 @@ from collectives.bench import buffers
 from collectives.bench.arguments import Request
 from collectives.bench.case import BASELINE
 from collectives.bench.cases import CASES
-from collectives.bench.raw import MPI_OPS
+from collectives.bench.raw import MPI_OPS, UNKNOWN_DTYPES
 from collectives.bench.usage import Usage
 from collectives.communicator import Communicator
 from collectives.errors import UnsupportedError
@@ -28,6 +28,8 @@ def choose_algorithms(comm: Communicator, request: Request) -> tuple[str, ...] |
         refusal = "needs mpi4py and an MPI; this world has none"
     elif case.reduces and request.op not in MPI_OPS:
         refusal = f"has no op {request.op!r}; it has: {' '.join(MPI_OPS)}"
+    elif request.dtype in UNKNOWN_DTYPES:
+        refusal = f"has no {request.dtype}"
     elif request.overlap and case.listed:
         refusal = f"is a loop over the arrays here; --overlap of {case.name} needs auto"
     if request.algorithms is None:

@@ -10,6 +10,7 @@ from collectives.bench.shapes import tensors
 
 __all__ = [
     "MPI_OPS",
+    "UNKNOWN_DTYPES",
     "all_gather",
     "all_reduce",
     "all_reduce_many",
@@ -36,6 +37,9 @@ MPI_OPS = {
     "or": "BOR",
     "xor": "BXOR",
 }
+
+# What mpi4py has no type for.
+UNKNOWN_DTYPES = ("bfloat16",)
 
 
 def _op(s: Setup) -> Any:

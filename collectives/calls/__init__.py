@@ -38,9 +38,9 @@ class Ride:
         if not reduce:
             self.data[:] = received
         elif lower_first:
-            self._kernel.combine(received, self.data, self.data)
+            self._kernel.combine(received, self.data, out=self.data)
         else:
-            self._kernel.combine(self.data, received, self.data)
+            self._kernel.combine(self.data, received, out=self.data)
 
 
 class Call(NamedTuple):

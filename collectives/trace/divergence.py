@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from collectives.recorder import short_list
 from collectives.trace.files import Call, Dump
 
 # A rank that had waited less than this when its file was written waited as usual.
@@ -26,8 +27,8 @@ class Row:
     """State of the call, or `absent`, or why it is not known."""
     call: str
     seconds: float
-    """How long it was in the call when it failed or its file was written; for an absent
-    rank, how long the call before had been over."""
+    """How long it was in the call until that failed or its file was written; for an
+    absent rank, how long its last call was over when the last file was written."""
     site: str
     why: str = ""
     meanwhile: str = ""
@@ -55,67 +56,109 @@ def compare(dumps: Sequence[Dump], now_ns: int) -> list[GroupView]:
     groups: dict[str, tuple[int, ...]] = {}
     for dump in dumps:
         groups.update(dump.groups)
-    by_size = sorted(groups, key=lambda key: (-len(groups[key]), groups[key]))
     background = frozenset[str]().union(*(dump.background for dump in dumps))
     return [
-        _view(key, groups[key], key in background, dumps, now_ns) for key in by_size
+        _view(_History(key, groups[key], dumps), key in background, now_ns)
+        for key in sorted(groups, key=lambda key: (-len(groups[key]), groups[key]))
     ]
 
 
-def _view(
-    key: str,
-    ranks: tuple[int, ...],
-    background: bool,
-    dumps: Sequence[Dump],
-    now_ns: int,
-) -> GroupView:
-    here = {dump.rank: dump for dump in dumps if dump.rank in ranks}
-    made = {rank: _numbered(here[rank], key) for rank in here}
+class _History:
+    """The calls that all members of a group are to make, as far as files tell."""
+
+    def __init__(self, key: str, ranks: tuple[int, ...], dumps: Sequence[Dump]) -> None:
+        self.key = key
+        self.ranks = ranks
+        self.dumps = {dump.rank: dump for dump in dumps if dump.rank in ranks}
+        self.latest_ns = max(dump.written_ns for dump in self.dumps.values())
+        self.made = {
+            rank: {
+                call.sequence: call
+                for call in dump.calls
+                if call.group == key and call.peers is None
+            }
+            for rank, dump in self.dumps.items()
+        }
+
+    def numbers(self) -> list[int]:
+        """Return the numbers for which every file would show the call."""
+        forgetful = [rank for rank in self.dumps if not self.dumps[rank].complete]
+        first = max((min(self.made[r], default=0) for r in forgetful), default=0)
+        return sorted({n for calls in self.made.values() for n in calls if n >= first})
+
+    def at(self, sequence: int) -> dict[int, Call]:
+        """Return the calls of that number, by rank."""
+        return {
+            rank: calls[sequence]
+            for rank, calls in self.made.items()
+            if sequence in calls
+        }
+
+    def would_tell(self, rank: int) -> bool:
+        """Tell whether a rank's file would show its calls on this group."""
+        return rank in self.dumps and (
+            self.dumps[rank].complete or bool(self.made[rank])
+        )
+
+    def row(self, rank: int, sequence: int) -> Row:
+        """Return where a rank is with respect to a call."""
+        if not self.would_tell(rank):
+            unknown = "forgotten" if rank in self.dumps else "no file"
+            return Row(rank, unknown, "", 0.0, "")
+        dump, calls = self.dumps[rank], self.made[rank]
+        if sequence in calls:
+            call = calls[sequence]
+            took = _seconds(call, dump)
+            return Row(rank, call.state, call.text, took, call.site, call.why)
+        before = [number for number in calls if number < sequence]
+        elsewhere = self._elsewhere(dump)
+        if not before:
+            return Row(rank, "absent", "no call before", 0.0, "", meanwhile=elsewhere)
+        last = calls[max(before)]
+        ago = (self.latest_ns - (last.end_ns or last.start_ns)) / 1e9
+        after = f"after {last.name}"
+        return Row(rank, "absent", after, ago, last.site, meanwhile=elsewhere)
+
+    def _elsewhere(self, dump: Dump) -> str:
+        """Return what a rank is in, if that is another group's call."""
+        call = dump.calls[-1] if dump.calls else None
+        if call is None or call.state == "done":
+            return ""
+        if call.group == self.key and call.peers is None:
+            return ""
+        group = f"group {short_list(dump.groups[call.group])}"
+        took = _seconds(call, dump)
+        return f"{call.state} {call.name} of {group} at {call.site}, {took:.2f} s"
+
+
+def _view(history: _History, background: bool, now_ns: int) -> GroupView:
     common = None
-    for sequence in _in_question(here, made):
-        at = {rank: made[rank][sequence] for rank in made if sequence in made[rank]}
-        missing = [r for r in here if r not in at and _reaches(r, here, made)]
+    for sequence in history.numbers():
+        at = history.at(sequence)
+        behind = [rank for rank in history.ranks if rank not in at]
+        missing = [rank for rank in behind if history.would_tell(rank)]
+        diverges = _parted(at, missing, history.dumps, now_ns)
         done = any(call.state == "done" for call in at.values())
-        diverges = _parted(at, missing, here, now_ns)
         if diverges or (missing and not done):
-            rows = [_row(rank, sequence, key, here, made) for rank in ranks]
+            rows = [history.row(rank, sequence) for rank in history.ranks]
             return GroupView(
-                ranks,
+                history.ranks,
                 background,
                 common,
                 diverges,
                 sequence,
                 rows,
-                ahead=sorted(at),
-                behind=[rank for rank in ranks if rank not in at],
+                sorted(at),
+                behind,
             )
-        rank, call = next(iter(at.items()))
-        common = Row(rank, call.state, call.text, _seconds(call, here[rank]), call.site)
-    return GroupView(ranks, background, common)
-
-
-def _numbered(dump: Dump, key: str) -> dict[int, Call]:
-    """Return the calls of all members that one of them made, by number."""
-    return {
-        call.sequence: call
-        for call in dump.calls
-        if call.group == key and call.peers is None
-    }
-
-
-def _in_question(
-    here: Mapping[int, Dump], made: Mapping[int, dict[int, Call]]
-) -> list[int]:
-    """Return the numbers for which every rank would have a call if it had made one."""
-    forgotten = [min(made[r], default=0) for r in here if not here[r].complete]
-    first = max(forgotten, default=0)
-    return sorted({n for calls in made.values() for n in calls if n >= first})
+        common = history.row(min(at), sequence)
+    return GroupView(history.ranks, background, common)
 
 
 def _parted(
     at: Mapping[int, Call],
     missing: Sequence[int],
-    here: Mapping[int, Dump],
+    dumps: Mapping[int, Dump],
     now_ns: int,
 ) -> bool:
     """Tell whether it is sure that not all made this call alike."""
@@ -127,8 +170,8 @@ def _parted(
     states = {call.state for call in calls}
     if "done" in states:  # then all had arrived, and some files are only older
         return "failed" in states
-    late = any(_seconds(at[rank], here[rank]) * 1e9 > LATE_NS for rank in at)
-    killed = any(now_ns - here[rank].written_ns > KILLED_NS for rank in at)
+    late = any(_seconds(at[rank], dumps[rank]) * 1e9 > LATE_NS for rank in at)
+    killed = any(now_ns - dumps[rank].written_ns > KILLED_NS for rank in at)
     return bool(missing) and ("failed" in states or late or killed)
 
 
@@ -137,46 +180,6 @@ def _differ(one: Call, other: Call) -> bool:
     if one.call != other.call:
         return True
     return bool(one.fields and other.fields) and one.fields != other.fields
-
-
-def _reaches(
-    rank: int, here: Mapping[int, Dump], made: Mapping[int, dict[int, Call]]
-) -> bool:
-    """Tell whether a rank's file would show a call on this group that it has made."""
-    return here[rank].complete or bool(made[rank])
-
-
-def _row(
-    rank: int,
-    sequence: int,
-    key: str,
-    here: Mapping[int, Dump],
-    made: Mapping[int, dict[int, Call]],
-) -> Row:
-    if rank not in here:
-        return Row(rank, "no file", "", 0.0, "")
-    dump = here[rank]
-    if not _reaches(rank, here, made):
-        return Row(rank, "forgotten", "", 0.0, "")
-    if sequence in made[rank]:
-        call = made[rank][sequence]
-        return Row(
-            rank, call.state, call.text, _seconds(call, dump), call.site, call.why
-        )
-    before = [number for number in made[rank] if number < sequence]
-    last = made[rank][max(before)] if before else None
-    other = dump.calls[-1] if dump.calls else None
-    meanwhile = ""
-    if other is not None and other.group != key and other.state != "done":
-        ranks = ", ".join(map(str, dump.groups[other.group]))
-        meanwhile = (
-            f"{other.state} {other.name} of group [{ranks}] at {other.site}, "
-            f"{_seconds(other, dump):.1f} s"
-        )
-    if last is None:
-        return Row(rank, "absent", "no call before", 0.0, "", meanwhile=meanwhile)
-    since = (dump.written_ns - (last.end_ns or last.start_ns)) / 1e9
-    return Row(rank, "absent", f"after {last.name}", since, last.site, "", meanwhile)
 
 
 def _seconds(call: Call, dump: Dump) -> float:

@@ -115,7 +115,9 @@ def _check(dumps: Sequence[Dump], files: Sequence[Path]) -> None:
     seen: dict[int, Path] = {}
     for dump, file in zip(dumps, files, strict=True):
         if dump.rank in seen:
-            raise BadTraceError(f"{seen[dump.rank]} and {file} are both of {dump.rank}")
+            raise BadTraceError(
+                f"{seen[dump.rank]} and {file} are both of rank {dump.rank}"
+            )
         seen[dump.rank] = file
         if dump.size != dumps[0].size:
             raise BadTraceError(

@@ -84,7 +84,8 @@ def _table(rows: Sequence[Row]) -> list[str]:
 
 def _seconds(rows: Sequence[Row]) -> str:
     seconds = max(row.seconds for row in rows)
-    return f"{seconds:.2f} s" if seconds else ""
+    ago = " ago" if rows[0].state == "absent" else ""
+    return f"{seconds:.2f} s{ago}" if seconds else ""
 
 
 def _ranks(ranks: Sequence[int]) -> str:

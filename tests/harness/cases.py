@@ -1,15 +1,14 @@
 """Calls of every kind: collective x algorithm x dtype x op x layout x shape x place.
 
 `cases` says which there are, `run` makes one of them on any communicator and tells what
-was wrong with it. A new collective is a row in `COLLECTIVES`.
+was wrong with it. How a collective's cases are made stands in makers.py.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from itertools import count, product
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,124 +23,17 @@ from harness.arrays import (
     digest_of,
     dtype_of,
     equal,
-    garbage,
-    values,
 )
-from harness.oracle import reduced, result_dtype
+from harness.makers import COLLECTIVES, SHAPES, Case
+from harness.oracle import result_dtype
 
 Array = Any
 
-SHAPES: dict[str, Callable[[int], tuple[int, ...]]] = {
-    "0-d": lambda size: (),
-    "empty": lambda size: (0,),
-    "empty, 3-d": lambda size: (2, 0, 3),
-    "one": lambda size: (1,),
-    "fewer than ranks": lambda size: (size - 1, 1),
-    "one segment": lambda size: (5, 8),
-    "many segments": lambda size: (4, 9, 50),
-}
 SEGMENT = 40
 """Elements in a segment, with the communicator that `segmented` returns."""
 
 NEW, IN_PLACE = "new", "in place"
 
-
-@dataclass(frozen=True)
-class Case:
-    """One call."""
-
-    collective: str
-    algorithm: str
-    dtype: str
-    op: str
-    layout: str
-    shape: str
-    place: str
-    turn: int = 0
-    """Picks root, axis or lengths where the collective has such."""
-
-    def __str__(self) -> str:
-        """Return all of it in one line."""
-        return " / ".join(map(str, vars(self).values()))
-
-
-class Made(NamedTuple):
-    """A case on one rank."""
-
-    x: Array
-    call: Callable[..., Any]
-    """`call(x, out=…)`."""
-    expected: Array | None
-
-
-class Collective(NamedTuple):
-    """How cases of one collective are made."""
-
-    make: Callable[[Communicator, Case], Made]
-    reduces: bool
-    turns: Callable[[int], int]
-    """How many different turns there are, for so many ranks."""
-    in_place: bool = True
-
-
-def _all_reduce(comm: Communicator, case: Case) -> Made:
-    parts = _contributions(comm, case)
-
-    def call(x: Array, out: Array | None) -> Array:
-        return comm.all_reduce(x, case.op, out=out, algorithm=case.algorithm)
-
-    return Made(parts[comm.rank], call, reduced(case.dtype, case.op, parts))
-
-
-def _reduce(comm: Communicator, case: Case) -> Made:
-    parts, root = _contributions(comm, case), case.turn % comm.size
-    expected = reduced(case.dtype, case.op, parts) if comm.rank == root else None
-
-    def call(x: Array, out: Array | None) -> Array:
-        return comm.reduce(x, case.op, root, out=out, algorithm=case.algorithm)
-
-    return Made(parts[comm.rank], call, expected)
-
-
-def _broadcast(comm: Communicator, case: Case) -> Made:
-    parts, root = _contributions(comm, case), case.turn % comm.size
-    expected = parts[root]
-
-    def call(x: Array, out: Array | None) -> Array:
-        return comm.broadcast(x, root, out=out, algorithm=case.algorithm)
-
-    x = expected if comm.rank == root else garbage(expected)
-    return Made(x, call, expected)
-
-
-def _all_gather(comm: Communicator, case: Case) -> Made:
-    """Gather along each axis by turns, with equal lengths and others."""
-    shape = SHAPES[case.shape](comm.size)
-    axis = case.turn // 2 % max(len(shape), 1)
-    if case.turn % 2 and shape:
-        shapes = [
-            (*shape[:axis], shape[axis] * (rank % 3), *shape[axis + 1 :])
-            for rank in range(comm.size)
-        ]
-    else:
-        shapes = [shape] * comm.size
-    parts = [values(case.dtype, "sum", rank, one) for rank, one in enumerate(shapes)]
-
-    def call(x: Array, out: Array | None) -> Array:
-        return comm.all_gather(x, axis, out=out, algorithm=case.algorithm)
-
-    whole = [np.atleast_1d(part) for part in parts]
-    return Made(parts[comm.rank], call, np.concatenate(whole, axis))
-
-
-COLLECTIVES: dict[str, Collective] = {
-    "all_reduce": Collective(_all_reduce, reduces=True, turns=lambda size: 1),
-    "reduce": Collective(_reduce, reduces=True, turns=lambda size: size),
-    "broadcast": Collective(_broadcast, reduces=False, turns=lambda size: size),
-    "all_gather": Collective(
-        _all_gather, reduces=False, turns=lambda size: 6, in_place=False
-    ),
-}
 
 CELLS = [
     (collective, algorithm, dtype)
@@ -159,7 +51,10 @@ def segmented(comm: Communicator, dtype: str) -> Communicator:
 
 def ops_of(collective: str, dtype: str) -> tuple[str, ...]:
     """Return the ops of a collective; one without a name where nothing is reduced."""
-    return OPS_OF[KIND_OF[dtype]] if COLLECTIVES[collective].reduces else ("",)
+    row = COLLECTIVES[collective]
+    if not row.reduces:
+        return ("",)
+    return tuple(op for op in OPS_OF[KIND_OF[dtype]] if op not in row.without)
 
 
 def refused(case: Case) -> bool:
@@ -220,12 +115,6 @@ def _possible(
     return COLLECTIVES[collective].in_place and same_dtype and writable
 
 
-def _contributions(comm: Communicator, case: Case) -> list[Array]:
-    shape = SHAPES[case.shape](comm.size)
-    op = case.op or "sum"
-    return [values(case.dtype, op, rank, shape) for rank in range(comm.size)]
-
-
 def run(comm: Communicator, case: Case) -> tuple[str, bytes]:
     """Make the call; return what was wrong (or nothing) and a digest of the result."""
     made = COLLECTIVES[case.collective].make(comm, case)
@@ -252,7 +141,8 @@ def run(comm: Communicator, case: Case) -> tuple[str, bytes]:
                     complaints.append(f"wanted None, got {type(result).__name__}")
             else:
                 complaints += _wrong(result, expected, out)
-                digest = b"" if complaints else digest_of(result)
+                same = COLLECTIVES[case.collective].same and not complaints
+                digest = digest_of(result) if same else b""
             if out is not x and not equal(x, made.x):
                 complaints.append("the input was changed")
     except Exception as error:  # one that comes on all ranks need not end the test

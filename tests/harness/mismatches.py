@@ -181,9 +181,9 @@ MISMATCHES: dict[str, Mismatch] = {
         lambda comm, odd, keep: comm.all_reduce_many(
             x := [keep(ones())], out=x, bytes_per_pack=1024 if odd else 2048
         ),
-        "algorithm",
-        "2048",
-        "1024",
+        "packs",
+        "bytes_per_pack 2048",
+        "bytes_per_pack 1024",
     ),
     "objects": Mismatch(
         lambda comm, odd, keep: (

@@ -21,6 +21,22 @@ def test_bench_prints_one_table_and_succeeds():
     assert [row.split()[0] for row in rows] == ["1024"] * 3 + ["8192"] * 3
 
 
+def test_bench_of_the_gradients_of_a_model():
+    done = ringfold(2, "bench all_reduce_many -n 1 -w 0 --repetitions 1")
+    assert done.returncode == 0, done.stderr
+    assert "161 arrays of resnet50, 25557032 elements" in done.stdout
+    rows = [line for line in done.stdout.splitlines() if not line.startswith("#")]
+    assert [row.split()[0] for row in rows] == [str(4 * 25557032)] * 2
+
+
+def test_bench_of_overlap():
+    done = ringfold(2, "bench reduce --overlap -b 1K -e 8K -f 8")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Overlap(%)") == 1
+    rows = [line for line in done.stdout.splitlines() if not line.startswith("#")]
+    assert [row.split()[0] for row in rows] == ["1024"] * 2 + ["8192"] * 2
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -29,6 +45,11 @@ def test_bench_prints_one_table_and_succeeds():
             "unknown algorithm 'rnig'; all_reduce has:",
         ),
         ("bench broadcast -r 2", "-r 2 is not a rank; there are 2 ranks"),
+        (
+            "bench all_reduce_many --shapes no.json",
+            "'no.json' is no model and cannot be read",
+        ),
+        ("bench send --overlap", "send by 'mpi' cannot be started"),
         ("bnech", "'bnech' is no command and no file; wanted bench, doctor"),
     ],
 )

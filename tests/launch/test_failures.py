@@ -26,7 +26,10 @@ def raise_in_thread() -> str:
 
 # what rank 1 does -> what must be read on stderr
 ENDINGS = {
-    "exception": ("if ONE: raise KeyError('boom')", ["KeyError: 'boom'", "rank 1 of 3"]),
+    "exception": (
+        "if ONE: raise KeyError('boom')",
+        ["KeyError: 'boom'", "rank 1 of 3"],
+    ),
     "exception later": (
         "if ONE: time.sleep(1); raise KeyError('boom')",
         ["KeyError: 'boom'", "rank 1 of 3"],

@@ -93,7 +93,7 @@ def test_every_algorithm_of_every_collective_is_right(comm, capsys, collective, 
 
 
 @pytest.mark.parametrize("op", ["mean", "min", "max", "prod"])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_ops_of_floats(comm, op, dtype):
     assert (
         bench(comm, f"all_reduce -b 1K -e 1K -o {op} -d {dtype} --algorithm auto") == 0
@@ -283,6 +283,7 @@ def test_json_file_is_whole_and_alone(comm, capsys):
         ("broadcast -r 99", "-r 99 is not a rank; there are"),
         ("all_reduce -o mean --algorithm mpi,ring", "algorithm 'mpi' has no op 'mean'"),
         ("all_reduce -e 1000000G -f 1000", "-e .* needs .* give something smaller"),
+        ("reduce -d bfloat16 --algorithm mpi", "algorithm 'mpi' has no bfloat16"),
         ("all_reduce_many --overlap --algorithm mpi", "--overlap of all_reduce_many"),
         ("scan -o mean --algorithm auto", "scan by mean"),
         ("barrier --json /no/such/folder/a.json", "cannot write --json"),

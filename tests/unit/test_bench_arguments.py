@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 import collectives
@@ -80,7 +82,7 @@ EVERYTHING = (
             "all_reduce --algorithm mpi,rnig",
             ("mpi", *collectives.ALGORITHMS["all_reduce"]),
         ),
-        ("all_reduce -o median", collectives.OPS),
+        ("all_reduce -o median", ("sum", "mean", "min", "prod", "xor")),
         ("all_reduce -d float31", ("float16", "float32", "int64", "double")),
         ("all_reduce --format xml", ("nccl", "osu", "csv", "json")),
         ("all_reduce --regsitered", ("-b", "-e", "-f", "-i", "--algorithm", "--json")),
@@ -136,3 +138,10 @@ def test_a_list_of_arrays_has_the_size_of_all_together():
 def test_overlap_prints_osus_table_unless_json_is_wanted():
     assert parse(["reduce", "--overlap"]).format == "osu"
     assert parse(["reduce", "--overlap", "--format", "json"]).format == "json"
+
+
+def test_bfloat16_needs_the_package_that_tells_numpy_of_it(monkeypatch):
+    assert parse(["scan", "-d", "bfloat16"]).dtype == "bfloat16"
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(Usage, match="bfloat16 needs the package ml_dtypes"):
+        parse(["scan", "-d", "bfloat16"])

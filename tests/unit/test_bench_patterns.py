@@ -1,5 +1,6 @@
 import math
 
+import ml_dtypes  # noqa: F401  tells NumPy of bfloat16
 import numpy as np
 import pytest
 
@@ -47,11 +48,11 @@ def test_expected_results_are_those_of_plain_python(op, dtype):
 
 @pytest.mark.parametrize("dtype", sorted(set(DTYPES.values())))
 def test_sums_are_exact_in_every_order(dtype):
-    parts = [pattern(rank, "sum", dtype, 100) for rank in range(100)]
+    parts = [pattern(rank, "sum", dtype, 80) for rank in range(80)]
     backwards = parts[-1]
     for part in parts[-2::-1]:
         backwards = backwards + part
-    assert np.array_equal(expected(tuple(range(100)), "sum", dtype, 100), backwards)
+    assert np.array_equal(expected(tuple(range(80)), "sum", dtype, 80), backwards)
 
 
 def test_int8_sums_wrap():
@@ -65,7 +66,7 @@ def test_int8_sums_wrap():
     ("op", "dtype"),
     [
         *((op, dtype) for op in UFUNCS for dtype in ("int8", "uint16")),
-        *((op, dtype) for op in ARITHMETIC for dtype in ("float16", "float64")),
+        *((op, dtype) for op in ARITHMETIC for dtype in ("bfloat16", "float64")),
     ],
 )
 def test_the_result_of_no_rank_changes_nothing(op, dtype):

@@ -6,7 +6,8 @@ from itertools import product
 import numpy as np
 import pytest
 from harness.arrays import DTYPES, KIND_OF, LAYOUTS, PLACES, values
-from harness.cases import CELLS, COLLECTIVES, SHAPES, Case, cases, ops_of, run
+from harness.cases import CELLS, cases, ops_of, run
+from harness.makers import COLLECTIVES, SHAPES, Case
 from harness.threads import run_ranks
 
 import collectives

@@ -23,6 +23,8 @@ OTHERS = {
     "shape": (3, 2),
     "root": 0,
     "axis": 2,
+    "splits": (0, 1, 2),
+    "packs": 1024,
     "algorithm": "tree",
 }
 

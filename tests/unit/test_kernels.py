@@ -5,19 +5,24 @@ import numpy as np
 import pytest
 
 from collectives import OPS, InvalidArgumentError, ReduceOp, UnsupportedError
-from collectives.kernels import check_op, kernel_for, kind_of
+from collectives.kernels import check_op, identity, kernel_for, kind_of
 
 SIGNED = ["int8", "int16", "int32", "int64"]
 UNSIGNED = ["uint8", "uint16", "uint32", "uint64"]
 WIDE = ["float32", "float64", "longdouble"]
 NARROW = ["float16", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
+PAIR = np.dtype([("value", "float32"), ("index", "int64")])
+NO_PAIRS = [op for op in OPS if not op.startswith("arg")]
 COMPLEX = ["complex64", "complex128", "clongdouble"]
 
 # dtypes -> op -> dtype that travels, dtype of the result; "=" is the input's own.
 SAME = ("=", "=")
 RULES = [
     (["bool"], dict.fromkeys(("min", "max", "and", "or", "xor"), SAME)),
-    (SIGNED + UNSIGNED, {**dict.fromkeys(OPS, SAME), "mean": ("float64", "float64")}),
+    (
+        SIGNED + UNSIGNED,
+        {**dict.fromkeys(NO_PAIRS, SAME), "mean": ("float64", "float64")},
+    ),
     (WIDE, dict.fromkeys(("sum", "mean", "prod", "min", "max"), SAME)),
     (
         NARROW,
@@ -27,6 +32,7 @@ RULES = [
         },
     ),
     (COMPLEX, dict.fromkeys(("sum", "mean", "prod"), SAME)),
+    ([PAIR], dict.fromkeys(("argmin", "argmax"), SAME)),
 ]
 TABLE = [
     (op, np.dtype(name), ops.get(op)) for names, ops in RULES for name in names
@@ -120,8 +126,66 @@ def test_an_op_by_any_of_its_names():
             assert check_op(name) == op.value
 
 
-@pytest.mark.parametrize("op", ["average", "", None, 3, np.add, ["sum"]])
+@pytest.mark.parametrize("op", ["average", "", None, 3, ["sum"]])
 def test_an_unknown_op_is_an_error_that_lists_the_known(op):
     with pytest.raises(InvalidArgumentError) as caught:
         check_op(op)
-    assert str(caught.value) == f"unknown op {op!r}; known: {' '.join(OPS)}"
+    assert str(caught.value) == (
+        f"unknown op {op!r}; known: {' '.join(OPS)}, or a function of two arrays"
+    )
+
+
+def test_a_function_is_an_op():
+    kernel = kernel_for(np.hypot, np.dtype("float64"))
+    assert kernel.in_order
+    out = np.empty(2)
+    kernel.combine(np.array([3.0, 5.0]), np.array([4.0, 12.0]), out=out)
+    assert out.tolist() == [5, 13]
+
+
+@pytest.mark.parametrize(
+    ("op", "a", "b", "wanted"),
+    [
+        ("argmin", (1, 0), (2, 1), (1, 0)),
+        ("argmax", (1, 0), (2, 1), (2, 1)),
+        ("argmin", (1, 5), (1, 3), (1, 3)),
+        ("argmax", (1, 3), (1, 5), (1, 3)),
+        ("argmin", (np.nan, 5), (1, 3), (np.nan, 5)),
+        ("argmax", (9, 5), (np.nan, 3), (np.nan, 3)),
+        ("argmax", (np.nan, 5), (np.nan, 3), (np.nan, 3)),
+    ],
+)
+def test_pairs(op, a, b, wanted):
+    out = np.empty(1, PAIR)
+    kernel_for(op, PAIR).combine(np.array([a], PAIR), np.array([b], PAIR), out=out)
+    assert repr(out.tolist()) == repr(np.array([wanted], PAIR).tolist())
+
+
+IDENTITY = [
+    (op, dtype)
+    for op, dtypes in {
+        "sum": ["int8", "uint16", "float32", "complex64", "float16"],
+        "prod": ["int8", "float64", "complex128"],
+        "min": ["bool", "int8", "uint64", "float32", "float16"],
+        "max": ["bool", "int8", "uint64", "float32", "float16"],
+        "and": ["bool", "int32", "uint8"],
+        "or": ["bool", "int32", "uint8"],
+        "xor": ["bool", "int32", "uint8"],
+    }.items()
+    for dtype in dtypes
+]
+
+
+@pytest.mark.parametrize(("op", "dtype"), IDENTITY)
+def test_the_identity_changes_nothing(op, dtype):
+    kernel = kernel_for(op, np.dtype(dtype))
+    values = np.array([0, 1, 2, 100, 127]).astype(kernel.work_dtype)
+    nothing = np.full_like(values, identity(kernel))
+    out = np.empty_like(values)
+    kernel.combine(nothing, values, out=out)
+    assert out.tolist() == values.tolist()
+
+
+def test_a_function_has_no_identity():
+    with pytest.raises(UnsupportedError, match="no identity"):
+        identity(kernel_for(np.hypot, np.dtype("float64")))

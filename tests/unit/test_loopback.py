@@ -140,14 +140,14 @@ def test_rendezvous_reads_the_senders_memory_late():
     assert run_threads(2, body)[1] == 2
 
 
-def test_a_length_that_differs_is_an_error():
+def test_a_message_longer_than_the_room_for_it_is_an_error():
     def body(messages):
         if messages.rank == 0:
-            messages.send(1, number(0, 3), 0)
+            messages.send(1, number(0, 4), 0)
         else:
-            finish(messages.receive(0, number(0, 4), 0))
+            finish(messages.receive(0, number(0, 3), 0))
 
-    with pytest.raises(AssertionError, match="rank 1 got 3 bytes from rank 0; wanted"):
+    with pytest.raises(AssertionError, match="rank 1 got 4 bytes from rank 0; wanted"):
         run_threads(2, body)
 
 

@@ -8,15 +8,23 @@ from harness.threads import run_ranks
 
 import collectives
 from collectives import ALGORITHMS, Choice, InvalidArgumentError, UnsupportedError
+from collectives.algorithms import REDUCING, TABLE
 from collectives.kernels import kernel_for
-from collectives.selection import choose
+from collectives.options import Options
+from collectives.selection import check_option
+from collectives.selection import choose as choose_under
 
-WITH_MPI = SimpleNamespace(native=object())
-WITHOUT_MPI = SimpleNamespace(native=None)
+WITH_MPI = SimpleNamespace(native=object(), rank=0, one_board=True)
+FAR_APART = SimpleNamespace(native=object(), rank=0, one_board=False)
+WITHOUT_MPI = SimpleNamespace(native=None, rank=0, one_board=True)
 SUM = kernel_for("sum", np.dtype("f4"))
 MAX = kernel_for("max", np.dtype("f4"))
 SIZES = [0, 1, 1 << 10, 1 << 16, 1 << 20, 1 << 26]
-KERNELS = {"all_reduce": SUM, "reduce": SUM, "broadcast": None, "all_gather": None}
+KERNELS = {name: SUM if name in REDUCING else None for name in ALGORITHMS}
+
+
+def choose(collective, nbytes, kernel, group, name, **options):
+    return choose_under(collective, nbytes, kernel, group, Options(**options), name)
 
 
 @pytest.mark.parametrize("collective", ALGORITHMS)
@@ -28,7 +36,7 @@ def test_what_is_asked_for_is_taken(collective):
 
 
 @pytest.mark.parametrize("collective", ALGORITHMS)
-@pytest.mark.parametrize("group", [WITH_MPI, WITHOUT_MPI])
+@pytest.mark.parametrize("group", [WITH_MPI, FAR_APART, WITHOUT_MPI])
 @pytest.mark.parametrize("nbytes", SIZES)
 def test_auto_takes_one_that_can_and_says_why(collective, group, nbytes):
     chosen = choose(collective, nbytes, KERNELS[collective], group, "auto")
@@ -51,7 +59,7 @@ def test_an_unknown_algorithm_is_an_error_that_lists_the_known(name):
         choose("all_reduce", 8, SUM, WITH_MPI, name)
     assert str(caught.value) == (
         f"unknown algorithm {name!r} for all_reduce; "
-        "known: auto native recursive_doubling ring"
+        f"known: {' '.join(ALGORITHMS['all_reduce'])}"
     )
 
 
@@ -85,6 +93,53 @@ def test_native_is_taken_where_it_is_right(op, dtype):
 def test_native_without_an_mpi_is_an_error():
     with pytest.raises(UnsupportedError, match=r"by native: .* without MPI"):
         choose("all_reduce", 8, SUM, WITHOUT_MPI, "native")
+
+
+@pytest.mark.parametrize("collective", sorted(REDUCING))
+@pytest.mark.parametrize("nbytes", SIZES)
+def test_deterministic_takes_only_what_combines_in_order(collective, nbytes):
+    def ask(name):
+        return choose(collective, nbytes, SUM, WITH_MPI, name, deterministic=True)
+
+    assert TABLE[collective][ask("auto").algorithm].in_order
+    for name in ALGORITHMS[collective][1:]:
+        if TABLE[collective][name].in_order:
+            assert ask(name).algorithm == name
+        else:
+            with pytest.raises(UnsupportedError, match="order of ranks"):
+                ask(name)
+
+
+def test_a_function_as_op_is_used_in_order():
+    kernel = kernel_for(np.hypot, np.dtype("f4"))
+    name = choose("all_reduce", 8, kernel, WITH_MPI, "auto").algorithm
+    assert TABLE["all_reduce"][name].in_order
+    with pytest.raises(UnsupportedError, match="rank order"):
+        choose("all_reduce", 8, kernel, WITH_MPI, "ring")
+
+
+def test_the_mpi_gets_no_more_than_its_limit():
+    def ask(nbytes, name):
+        return choose("broadcast", nbytes, None, WITH_MPI, name, mpi_limit_bytes=1024)
+
+    assert ask(1024, "auto").algorithm == ask(1024, "native").algorithm == "native"
+    assert ask(1025, "auto").algorithm != "native"
+    with pytest.raises(UnsupportedError, match="1025 bytes; one MPI call gets 1024"):
+        ask(1025, "native")
+
+
+def test_small_ones_travel_with_the_agreement_across_hosts():
+    near, far = (
+        choose("all_reduce", 8, SUM, group, "auto").algorithm
+        for group in (WITH_MPI, FAR_APART)
+    )
+    assert (near, far) == ("native", "recursive_doubling")
+
+
+def test_an_option_must_be_an_algorithm_of_some_collective():
+    check_option(Options(algorithm="tree"))
+    with pytest.raises(InvalidArgumentError, match="unknown algorithm 'rign'"):
+        check_option(Options(algorithm="rign"))
 
 
 def test_the_communicators_option_counts_where_a_call_names_none():
