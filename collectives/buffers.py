@@ -108,3 +108,14 @@ def as_bytes(flat: Array) -> Array:
 def same_memory(a: Array, b: Array) -> bool:
     """Tell whether two flat arrays are the very same elements."""
     return bool(a.ctypes.data == b.ctypes.data and a.nbytes == b.nbytes)
+
+
+def extent(array: Array) -> tuple[int, int]:
+    """Return where an array's memory begins and ends, as addresses."""
+    low = high = array.__array_interface__["data"][0]
+    if array.size == 0:
+        return low, low
+    for length, stride in zip(array.shape, array.strides, strict=True):
+        low += min(0, (length - 1) * stride)
+        high += max(0, (length - 1) * stride)
+    return low, high + array.itemsize

@@ -155,8 +155,10 @@ class Waits:
         self._words[self._mine + STAGE] = stage
         with suppress(TimedOut):
             wait_until(
-                lambda: all(self._stage(r, w) >= stage for r, w in stuck.items())
-                or any(self._stage(r, w) == GAVE_UP for r, w in stuck.items()),
+                lambda: (
+                    all(self._stage(r, w) >= stage for r, w in stuck.items())
+                    or any(self._stage(r, w) == GAVE_UP for r, w in stuck.items())
+                ),
                 timeout_s=RESOLVE_S,
                 spins=0,
             )

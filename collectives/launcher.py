@@ -181,8 +181,7 @@ def clean_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]
     return {
         name: value
         for name, value in environ.items()
-        if name.startswith(_SETTINGS)
-        or not (name in ranks or name.startswith(_MARKS))
+        if name.startswith(_SETTINGS) or not (name in ranks or name.startswith(_MARKS))
     }
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from collectives import packing
-from collectives.buffers import as_array, flat_source
+from collectives.buffers import as_array, extent, flat_source
 from collectives.calls import Call, target_for
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
-from collectives.kernels import Array, Kernel, Op, kernel_for
+from collectives.kernels import Array, Kernel, Op, check_op, kernel_for
 from collectives.plans import Plan, Planner
 from collectives.selection import wanted
 
@@ -28,12 +29,14 @@ def all_reduce_many(
     algorithm: str | None,
 ) -> Call:
     """Combine each array of a list over all ranks."""
+    check_op(op)
     given, outs = _lists(arrays, out, bytes_per_pack)
     kernels = [kernel_for(op, array.dtype) for array in given]
     targets = [
         target_for(its_out, array.shape, kernel.result_dtype)
         for array, its_out, kernel in zip(given, outs, kernels, strict=True)
     ]
+    given = given if out is None else _apart(given, targets)
     packs = packing.make_packs(
         [kernel.work_dtype for kernel in kernels],
         [array.size for array in given],
@@ -60,6 +63,7 @@ def broadcast_many(
         target_for(its_out, array.shape, array.dtype)
         for array, its_out in zip(given, outs, strict=True)
     ]
+    given = given if out is None else _apart(given, targets)
     packs = packing.make_packs(
         [array.dtype for array in given], [a.size for a in given], bytes_per_pack
     )
@@ -132,3 +136,18 @@ def _run(
         for goal, part in zip(goals, parts, strict=True):
             goal[...] = part.reshape(goal.shape)
     return targets
+
+
+def _apart(given: list[Array], targets: list[Array]) -> list[Array]:
+    """Return the inputs, copied where the target of another one would overwrite them."""
+    if all(x is target for x, target in zip(given, targets, strict=True)):
+        return given
+    extents = sorted((*extent(target), place) for place, target in enumerate(targets))
+    starts = [start for start, _, _ in extents]
+    apart = []
+    for place, x in enumerate(given):
+        low, high = extent(x)
+        others = extents[: bisect_left(starts, high)]
+        hit = any(end > low and owner != place for _, end, owner in others)
+        apart.append(x.copy() if hit else x)
+    return apart
