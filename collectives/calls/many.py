@@ -139,7 +139,7 @@ def _run(
 
 
 def _apart(given: list[Array], targets: list[Array]) -> list[Array]:
-    """Return the inputs, copied where the target of another one would overwrite them."""
+    """Return the inputs, copied where another one's target would overwrite them."""
     if all(x is target for x, target in zip(given, targets, strict=True)):
         return given
     extents = sorted((*extent(target), place) for place, target in enumerate(targets))
