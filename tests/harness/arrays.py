@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -40,11 +41,12 @@ def dtype_of(name: str) -> np.dtype[Any]:
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
+@lru_cache(maxsize=1024)
 def values(name: str, op: str, rank: int, shape: tuple[int, ...]) -> Array:
     """Return a rank's contribution: different by rank and position, and exact.
 
     Whatever the order in which five ranks' floats are combined, nothing is rounded
-    before the end; integers overflow and wrap.
+    before the end; integers overflow and wrap. Read-only, because it is remembered.
     """
     dtype, kind = dtype_of(name), KIND_OF[name]
     places = np.arange(int(np.prod(shape)), dtype=np.uint64) + np.uint64(rank * 7919)
@@ -63,7 +65,9 @@ def values(name: str, op: str, rank: int, shape: tuple[int, ...]) -> Array:
         flat = (scattered % np.uint64(many)).astype(float) - many // 2
         if kind == "complex":
             flat = flat + 1j * (flat // 3)
-    return flat.astype(dtype).reshape(shape)
+    array = flat.astype(dtype).reshape(shape)
+    array.flags.writeable = False
+    return array
 
 
 def garbage(array: Array) -> Array:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.packing import AUTO_PACK_BYTES, make_packs, pack_into, unpack
@@ -14,6 +14,7 @@ arrays = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(arrays, st.integers(0, 100))
 def test_every_position_is_in_one_pack_of_its_dtype(arrays, limit):
     dtypes, sizes = [d for d, _ in arrays], [n for _, n in arrays]
@@ -28,6 +29,7 @@ def test_every_position_is_in_one_pack_of_its_dtype(arrays, limit):
     assert firsts == sorted(firsts)
 
 
+@settings(deadline=None)
 @given(arrays, st.integers(1, 100))
 def test_a_pack_keeps_to_the_limit_unless_it_is_one_large_array(arrays, limit):
     packs = make_packs([d for d, _ in arrays], [n for _, n in arrays], limit)
@@ -36,6 +38,7 @@ def test_a_pack_keeps_to_the_limit_unless_it_is_one_large_array(arrays, limit):
         assert nbytes <= limit or len(pack.members) == 1
 
 
+@settings(deadline=None)
 @given(arrays, st.integers(1, 100))
 def test_an_array_of_the_limit_or_more_travels_alone(arrays, limit):
     dtypes, sizes = [d for d, _ in arrays], [n for _, n in arrays]
@@ -73,6 +76,7 @@ def test_dtypes_fill_their_own_packs_side_by_side():
     assert [pack.members for pack in packs] == [(0, 2), (1, 3)]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 20)))
 def test_what_is_packed_can_be_unpacked(sizes):
     flats = [np.arange(n) + 100 * place for place, n in enumerate(sizes)]

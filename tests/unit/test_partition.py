@@ -3,12 +3,13 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.partition import bounds_of, even_bounds, segments
 
 
+@settings(deadline=None)
 @given(count=st.integers(0, 10**12), blocks=st.integers(1, 64))
 def test_even_blocks_differ_by_one_element_at_most(count, blocks):
     bounds = even_bounds(count, blocks)
@@ -32,6 +33,7 @@ def test_even_blocks_by_example(count, blocks, bounds):
     assert even_bounds(count, blocks) == bounds
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 1000)))
 def test_bounds_of_lengths(lengths):
     bounds = bounds_of(lengths)
@@ -39,6 +41,7 @@ def test_bounds_of_lengths(lengths):
     assert [high - low for low, high in pairwise(bounds)] == (lengths)
 
 
+@settings(deadline=None)
 @given(
     start=st.integers(0, 1000), extent=st.integers(0, 1000), length=st.integers(1, 300)
 )
