@@ -41,6 +41,8 @@ def _view_of(value: Any) -> Array | None:
     """Return a NumPy view of the memory behind `value`; None where there is none."""
     if type(value) is np.ndarray:
         return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise UnsupportedError("a masked array; wanted one whose elements all count")
     if isinstance(value, np.generic):
         return None  # a number; the memory behind it is not the caller's to write
     if hasattr(value, "__cuda_array_interface__"):

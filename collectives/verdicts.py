@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 
 from collectives.algorithms.small import all_gather_bytes
 from collectives.descriptor import Descriptor, difference
@@ -17,7 +18,9 @@ def mismatch(group: Group, mine: Descriptor, timeout_s: float) -> MismatchError:
 
     The ranks have agreed that they disagree, so all of them get here.
     """
-    texts = all_gather_bytes(group, pickle.dumps(mine), timeout_s)
+    texts = all_gather_bytes(
+        group, pickle.dumps(replace(mine, sequence=group.sequence)), timeout_s
+    )
     descriptors = [pickle.loads(text) for text in texts]
     return MismatchError(describe_mismatch(group.sequence, descriptors))
 

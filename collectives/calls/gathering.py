@@ -90,7 +90,8 @@ def _joining(
     )
     out_length = -1
     if out is not None:
-        out_length = np.shape(out)[axis] if np.ndim(out) == array.ndim else -1
+        given = as_array(out)
+        out_length = given.shape[axis] if given.ndim == array.ndim else -1
         shape = with_length(array.shape, axis, out_length)
         out = check_out(out, shape, array.dtype)
 

@@ -12,9 +12,9 @@ def recursive_doubling(rank: int, size: int) -> Schedule:
 
         0 <-> 1   2 <-> 3      then      0 <-> 2   1 <-> 3      (4 ranks)
 
-    ceil(log2 p) steps, n bytes sent and reduced in each: the fewest steps, so the best
-    for small arrays. With a size that is no power of two the first `2 * extra` ranks
-    fold in pairs before and unfold after (two steps more). Both partners combine in
+    log2 p steps, n bytes sent and reduced in each: the fewest steps, so the best for
+    small arrays. With a size that is no power of two the first `2 * extra` ranks fold
+    in pairs before and unfold after: floor(log2 p) + 2 steps. Both partners combine in
     rank order, so that all ranks get the same bits, NaN payloads included.
     """
     everything = (0, size)
