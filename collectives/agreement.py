@@ -41,7 +41,7 @@ def agree(
         TimedOut, PeerLost: see `Group.wait`.
     """
     sequence = group.sequence
-    word = descriptor.word(sequence)
+    word = descriptor.word(sequence, options.salt)
     board = group.board
     if board is not None:
         board.post(sequence, CALL_NUMBER[descriptor.collective], word)

@@ -46,6 +46,7 @@ CALLS = (
     "split",
     "join",
     "joined",
+    "twin",
 )
 
 

@@ -34,6 +34,8 @@ def as_array(value: Any) -> Array:
         raise UnsupportedError(
             f"dtype {dtype}; wanted bool, integer, float or complex numbers"
         )
+    if dtype.char in "qQ":  # another name of int64, which MPI and `==` tell apart
+        return array.view(np.dtype(f"{dtype.byteorder}{dtype.kind}8"))
     return array if dtype.isnative else array.astype(dtype.newbyteorder("="))
 
 

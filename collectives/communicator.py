@@ -16,7 +16,6 @@ from collectives.agreement import CALL_NUMBER, agree
 from collectives.algorithms import REDUCING, TABLE
 from collectives.calls import Call, Ride, groups, points
 from collectives.contents import compare
-from collectives.deriving import derive
 from collectives.descriptor import Descriptor
 from collectives.errors import (
     BrokenCommunicatorError,
@@ -70,13 +69,12 @@ class Communicator(Collectives):
     Results have the same bits on all ranks.
     """
 
-    def __init__(self, group: Group, options: Options) -> None:
+    def __init__(self, group: Group, options: Options, owner: bool = True) -> None:
         """Use `group`; made by `world()`, `from_mpi()` and the methods below."""
         self._group = group
         self._planner = Planner(group, options)
-        self._engine = Engine()
-        exits.finish_at_exit(self._engine)
-        self._twin: Communicator | None = None
+        self._owner = owner
+        self._background: Communicator | None = None
         self.options = options
         if options.trace:
             recorder.here.write_to(options.trace)
@@ -103,7 +101,7 @@ class Communicator(Collectives):
 
     def with_options(self, **changes: Any) -> Communicator:
         """Return a communicator of the same ranks under changed options."""
-        return Communicator(self._group, replace(self.options, **changes))
+        return Communicator(self._group, replace(self.options, **changes), owner=False)
 
     def choose(
         self, collective: str, nbytes: int, dtype: Any = np.float32, op: str = "sum"
@@ -130,15 +128,18 @@ class Communicator(Collectives):
     def close(self) -> None:
         """Wait until all ranks close, then give up everything; may be called twice.
 
+        What `with_options` returns is a view: it closes nothing. A broken communicator
+        cannot be closed; it ends the job when the interpreter ends.
+
         Raises:
             CollectiveTimeoutError: not all ranks closed before the deadline.
             PeerFailedError: a rank died, or waits for a call that this one never makes.
         """
-        if self._group.closed:
+        group = self._group
+        if group.closed or group.broken or not self._owner:
             return
-        self._engine.stop()
-        if self._twin is not None:
-            self._twin.close()
+        if group.engine is not None:
+            group.engine.stop()
         try:
             self._group.leave(self.options.timeout_s)
         except TimedOut:
@@ -146,7 +147,8 @@ class Communicator(Collectives):
             raise silence(self._group, closing, timeout_s) from None
         except PeerLost as lost:
             raise death(self._group, Descriptor("close"), lost) from None
-        self._group.close()
+        group.close()
+        exits.forget(group)
 
     def __enter__(self) -> Communicator:
         """Return itself."""
@@ -245,7 +247,7 @@ class Communicator(Collectives):
             if group.joining:
                 agree_joining(group, descriptor, timeout_s)
             elif not agree(group, descriptor, self.options, ride):
-                raise mismatch(group, descriptor, timeout_s)
+                raise mismatch(group, descriptor, self.options)
             if error is not None:
                 raise error
             note[STATE] = AGREED
@@ -285,6 +287,10 @@ class Communicator(Collectives):
             raise silence(group, descriptor, timeout_s, peers) from None
         except PeerLost as lost:
             raise death(group, descriptor, lost) from None
+        except BaseException as own:
+            if not isinstance(own, CollectiveError):
+                group.broken = f"{doing} was broken off by {_in_short(own)}"
+            raise
         finally:
             group.exit()
             recorder.here.close(note)
@@ -292,20 +298,21 @@ class Communicator(Collectives):
     def _start(self, name: str, call: Callable[[Communicator], R]) -> Handle[R]:
         """Make a call on the group for calls that go on in the background."""
         forks.refuse()
-        if self._twin is None:
-            everybody = range(self.size)
-            twin = derive(
-                self._group, everybody, self.options.timeout_s, background=True
-            )
-            self._twin = Communicator(twin, self.options)
-        twin_comm, site = self._twin, recorder.call_site()
+        group = self._group
+        if group.twin is None:
+            group.twin = self._submit(groups.twin)
+            group.engine = Engine()
+            exits.finish_at_exit(group.engine)
+        if self._background is None:
+            self._background = Communicator(group.twin, self.options, owner=False)
+        background, site = self._background, recorder.call_site()
 
         def make() -> R:
-            twin_comm._group.site = site
-            return call(twin_comm)
+            background._group.site = site
+            return call(background)
 
-        if self._group.threads:
-            return self._engine.submit(name, make)
+        if group.threads and group.engine is not None:
+            return group.engine.submit(name, make)
         handle: Handle[R] = Handle(name)
         handle.run(make)
         return handle
@@ -339,9 +346,25 @@ class Outsider:
         """Return False, so that `if group:` can be written."""
         return False
 
+    def __repr__(self) -> str:
+        """Return why this cannot be used."""
+        return f"<{self._text}>"
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to give up."""
+
+    def __enter__(self) -> Outsider:
+        """Return itself; the body of the `with` must ask before it calls anything."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Do nothing."""
+
     def __getattr__(self, name: str) -> Any:
-        """Refuse."""
-        raise BrokenCommunicatorError(self._text)
+        """Refuse every call; what Python asks for by itself is simply not there."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise BrokenCommunicatorError(self.__dict__.get("_text", "not made yet"))
 
 
 def _in_short(error: BaseException) -> str:

@@ -35,21 +35,23 @@ class Descriptor:
     """Bounds of the ranks' blocks, where the caller may choose them."""
     packs: int = -1
     """`bytes_per_pack`, for lists."""
+    options: str = ""
+    """The options that must be the same, where these are told at all."""
     algorithm: str = ""
     """The algorithm that will run, after `auto` has chosen."""
 
     @cached_property
     def digest(self) -> int:
-        """63 bits of blake2b over every field but the sequence number."""
+        """63 bits of blake2b over what `DIGESTED` names."""
         text = repr([getattr(self, name) for name in DIGESTED])
         return (
             int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
             >> 1
         )
 
-    def word(self, sequence: int) -> int:
-        """Mix digest and sequence number into a positive 63-bit integer."""
-        return (self.digest + sequence * GOLDEN) & WORD_MASK
+    def word(self, sequence: int, salt: int = 0) -> int:
+        """Mix digest, sequence number and salt into a positive 63-bit integer."""
+        return (self.digest + sequence * GOLDEN + salt) & WORD_MASK
 
     def __str__(self) -> str:
         """Return the call as a person would write it."""
@@ -72,7 +74,11 @@ class Descriptor:
         return f"{self.collective}({', '.join(known)})" if known else self.collective
 
 
-DIGESTED = tuple(f.name for f in fields(Descriptor) if f.name != "sequence")
+DIGESTED = tuple(
+    field.name
+    for field in fields(Descriptor)
+    if field.name not in ("sequence", "options")  # these are in the word by other ways
+)
 
 
 def difference(

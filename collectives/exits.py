@@ -28,7 +28,7 @@ from collectives.handles import Engine
 from collectives.launcher import read_launch
 from collectives.waiting import PeerLost
 
-__all__ = ["abort", "finish_at_exit", "install", "leave_at_exit"]
+__all__ = ["abort", "finish_at_exit", "forget", "install", "leave_at_exit"]
 
 PATIENCE_S = 1e9  # others may compute for as long as they like; we warn every minute
 
@@ -43,6 +43,12 @@ def leave_at_exit(group: Group) -> None:
     """Have this rank leave `group` when the interpreter ends, and install the hooks."""
     install()
     _groups.append(group)
+
+
+def forget(group: Group) -> None:
+    """Do not leave `group` at exit: it has been closed."""
+    if group in _groups:
+        _groups.remove(group)
 
 
 def finish_at_exit(engine: Engine) -> None:

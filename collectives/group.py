@@ -22,6 +22,7 @@ from collectives.descriptor import Descriptor
 from collectives.ending import say
 from collectives.errors import BrokenCommunicatorError, MismatchError
 from collectives.farewell import Farewells
+from collectives.handles import Engine
 from collectives.kernels import Array
 from collectives.recorder import Members, Site, here
 from collectives.topology import Topology
@@ -94,6 +95,12 @@ class Group:
         """What a `mean` divides by."""
         self.to_answer: Descriptor | None = None
         """The call that is under way inside a join; None when all have joined."""
+        self.twin: Group | None = None
+        """The same ranks once more, for calls in the background; made when needed."""
+        self.engine: Engine | None = None
+        self.stranded: list[Any] = []
+        """Messages under way, and their buffers, of calls that were broken off: the
+        transport may still write into them."""
         self.one_board = False
         if board is not None:
             self.use_board(board)

@@ -55,6 +55,11 @@ class Handle(Generic[R]):
             raise self._error
         return self._result  # type: ignore[return-value]
 
+    def __str__(self) -> str:
+        """Return the call's name, and the error that it raised."""
+        error = self._error
+        return self.name if error is None else f"{self.name} ({error!r})"
+
     def run(self, call: Callable[[], R]) -> None:
         """Make the call and keep what comes of it."""
         try:
@@ -89,7 +94,7 @@ class Engine:
 
     def forgotten(self) -> list[str]:
         """Return the names of the calls that nobody has waited for."""
-        return [handle.name for handle in self._open if not handle.waited_for]
+        return [str(handle) for handle in self._open if not handle.waited_for]
 
     def stop(self) -> None:
         """End the thread after the calls that are queued; may be called twice."""

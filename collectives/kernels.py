@@ -66,6 +66,7 @@ Op = str | ReduceOp | Callable[[Any, Any], Any]
 """The name of an op, or a function of two arrays that returns a third."""
 
 CALLABLE = "callable"
+PAIR_KINDS = [[number, index] for number in "iuf" for index in "iu"]
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def kind_of(dtype: np.dtype[Any]) -> str:
     """
     if dtype.fields is not None:
         kinds = [kind_of(field) for field, *_ in dtype.fields.values()]
-        return "p" if len(kinds) == 2 and kinds[0] in "iuf" and kinds[1] in "iu" else ""
+        return "p" if kinds in PAIR_KINDS else ""
     if dtype.name.startswith(NARROW_FLOATS):
         return "e"
     return dtype.kind if dtype.kind in "biufc" else ""
@@ -114,7 +115,7 @@ def check_op(op: Op) -> str:
     Raises:
         InvalidArgumentError: there is no such op.
     """
-    if callable(op) and not isinstance(op, str):
+    if callable(op) and not isinstance(op, (str, ReduceOp)):
         return f"{CALLABLE} {getattr(op, '__qualname__', type(op).__name__)}"
     name = op.value if isinstance(op, ReduceOp) else op
     if not isinstance(name, str) or name.lower() not in OPS:
@@ -132,8 +133,8 @@ def kernel_for(op: Op, dtype: np.dtype[Any]) -> Kernel:
         UnsupportedError: the op makes no sense for the dtype.
     """
     name, kind = check_op(op), kind_of(dtype)
-    if name not in OPS:
-        return Kernel(name, kind, _calling(op), dtype, dtype)
+    if name not in OPS and callable(op):
+        return Kernel(name, kind, Calling(op), dtype, dtype)
     if name not in OPS_OF_KIND.get(kind, set()):
         possible = " ".join(op for op in OPS if op in OPS_OF_KIND.get(kind, set()))
         raise UnsupportedError(
@@ -155,7 +156,8 @@ def identity(kernel: Kernel) -> Any:
     """
     dtype, op = kernel.work_dtype, kernel.op
     if op in ("min", "max") and kernel.kind in "fe":
-        return dtype.type(np.inf if op == "min" else -np.inf)
+        value = dtype.type(np.inf if op == "min" else -np.inf)
+        return value if np.isinf(value) else _farthest(dtype, op)
     if op in ("min", "max", "and") and kernel.kind in "biu":
         whole = np.iinfo(dtype) if kernel.kind in "iu" else None
         low, high = (whole.min, whole.max) if whole else (False, True)
@@ -166,13 +168,40 @@ def identity(kernel: Kernel) -> Any:
     raise UnsupportedError(f"op {op} has no identity")
 
 
-def _calling(function: Any) -> Callable[..., Any]:
-    """Return a caller's function of two arrays as one that writes into `out`."""
+def _farthest(dtype: np.dtype[Any], op: str) -> Any:
+    """Return the largest number of an 8-bit float without infinity, or the smallest."""
+    numbers = np.arange(256, dtype=np.uint8).view(dtype)
+    finite = numbers[np.isfinite(numbers.astype(np.float32))].astype(np.float32)
+    return (finite.max() if op == "min" else finite.min()).astype(dtype)
 
-    def combine(a: Array, b: Array, out: Array) -> None:
-        out[...] = function(a, b)
 
-    return combine
+class Calling:
+    """A caller's function of two arrays, as a `combine`.
+
+    What goes wrong in it is kept instead of raised: the other ranks are in the middle
+    of the call. They hear of it at the end; see `plans.Planner.move_flat`.
+    """
+
+    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
+        """Call `function(a, b)` with arrays that it cannot write into."""
+        self._function = function
+        self.error = ""
+
+    def __call__(self, a: Array, b: Array, out: Array) -> None:
+        """Put the function's result into `out`."""
+        try:
+            result = np.asarray(self._function(_read_only(a), _read_only(b)))
+            if result.shape != out.shape:
+                raise ValueError(f"it returned shape {result.shape}, not {out.shape}")
+            np.copyto(out, result, casting="same_kind")
+        except Exception as error:
+            self.error = self.error or f"{type(error).__name__}: {error}"
+
+
+def _read_only(array: Array) -> Array:
+    view: Array = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _smaller(a: Array, b: Array, out: Array) -> None:

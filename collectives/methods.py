@@ -255,7 +255,10 @@ class Collectives:
 
         Args:
             pairs: `(peer, what to send or None, where to receive or None)`. The order
-                matters only among pairs with the same peer.
+                matters only among pairs with the same peer: what is sent first arrives
+                in that peer's first pair. So with periodic neighbours on two ranks,
+                where both are the same peer, let one side name them the other way
+                round.
 
         Returns:
             What was received for each pair; None where nothing was wanted.

@@ -29,9 +29,15 @@ _one_at_a_time = threading.Lock()
 _elements_cast = 0
 
 
-def widen(array: Array) -> Array:
-    """Return the elements, in C order, as a new flat array of float32."""
-    wide = np.empty(array.size, np.float32)
+def widen(array: Array, out: Array | None = None) -> Array:
+    """Return the elements, in C order, as a flat array of float32: `out`, or a new one.
+
+    Args:
+        array: of any layout.
+        out: flat float32 of that many elements; memory that is used again and again
+            stays in the cache.
+    """
+    wide = np.empty(array.size, np.float32) if out is None else out
     loop = _compiled_loop(array.dtype, wide.dtype, array.size)
     if loop is None:
         with np.errstate(all="ignore"):
@@ -66,13 +72,21 @@ def _compiled_loop(
 ) -> Loop | None:
     """Return what to cast with; None where that is NumPy."""
     global _elements_cast
-    if elements < LARGE or (source.name, target.name) not in LOOPS:
+    pair = _pair(source, target)
+    if elements < LARGE or pair is None:
         return None
     _elements_cast += elements
     if _elements_cast < COMPILE_AFTER:
         return None
     with _one_at_a_time:  # two threads must not compile the same
-        return _compile(source.name, target.name)
+        return _compile(*pair)
+
+
+@cache
+def _pair(source: np.dtype[Any], target: np.dtype[Any]) -> tuple[str, str] | None:
+    """Return the names of two dtypes, which NumPy makes anew each time it is asked."""
+    pair = source.name, target.name
+    return pair if pair in LOOPS else None
 
 
 @cache

@@ -5,12 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 
 from collectives.errors import InvalidArgumentError
 
 PREFIX = "RINGFOLD_"
+SHARED = ("check", "deterministic", "segment_bytes", "mpi_limit_bytes")
 SWITCHES = {"0": False, "1": True, "false": False, "true": True}
+LEAST: dict[str, float] = {
+    "timeout_s": 0.001,
+    "segment_bytes": 64,
+    "mpi_limit_bytes": 0,
+    "object_limit_bytes": 0,
+}
 CHOICES = {"check": ("on", "off", "full"), "log": ("off", "info")}
 
 
@@ -57,19 +66,30 @@ class Options:
 
     def __post_init__(self) -> None:
         """Refuse values that could never work."""
-        if not self.timeout_s > 0:
-            raise InvalidArgumentError(
-                f"timeout_s is {self.timeout_s}; wanted a number of seconds above 0"
-            )
-        if self.segment_bytes < 64:
-            raise InvalidArgumentError(
-                f"segment_bytes is {self.segment_bytes}; wanted at least 64"
-            )
+        for name, least in LEAST.items():
+            value, kind = getattr(self, name), type(LEAST[name])
+            number = isinstance(value, (int, kind)) and not isinstance(value, bool)
+            if not number or not value >= least:
+                raise InvalidArgumentError(
+                    f"{name} is {value!r}; wanted {kind.__name__} of at least {least}"
+                )
         for field, allowed in CHOICES.items():
             if getattr(self, field) not in allowed:
                 raise InvalidArgumentError(
                     f"{field} is {getattr(self, field)!r}; wanted one of {allowed}"
                 )
+
+    @cached_property
+    def shared(self) -> str:
+        """What must be the same on all ranks for a call to work, in words."""
+        return " ".join(f"{name}={getattr(self, name)}" for name in SHARED)
+
+    @cached_property
+    def salt(self) -> int:
+        """32 bits that stand for `shared`."""
+        return int.from_bytes(
+            blake2b(self.shared.encode(), digest_size=4).digest(), "big"
+        )
 
     @classmethod
     def from_environment(

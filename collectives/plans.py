@@ -5,18 +5,19 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from collectives import selection
-from collectives.algorithms import TABLE, Algorithm
+from collectives.algorithms import REDUCING, TABLE, Algorithm
+from collectives.algorithms.small import all_gather_bytes
 from collectives.algorithms.stepwise import Task
 from collectives.buffers import flat_source, flat_work, same_memory
 from collectives.descriptor import Descriptor
-from collectives.errors import InvalidArgumentError
+from collectives.errors import InvalidArgumentError, UnsupportedError
 from collectives.group import Group
-from collectives.kernels import Array, Kernel, Op, kernel_for
+from collectives.kernels import Array, Calling, Kernel, Op, kernel_for
 from collectives.narrow import narrow_into
 from collectives.options import Options
 from collectives.partition import Bounds, even_bounds
@@ -74,7 +75,9 @@ class Planner:
         key = (collective, array.dtype, array.shape, op, root, algorithm)
         plan = self._plans.get(key)
         if plan is None:
-            kernel = None if op is None else kernel_for(op, array.dtype)
+            kernel = None
+            if collective in REDUCING:
+                kernel = kernel_for(cast(Op, op), array.dtype)
             bounds = even_bounds(array.size, self.group.size)
             plan = self._make(collective, array, kernel, root, algorithm, bounds)
             self._keep(key, plan)
@@ -166,6 +169,18 @@ class Planner:
         """Run a plan between flat arrays of its `work_dtype`; in place if the same."""
         root = plan.descriptor.root
         plan.run(self.task(plan.bounds, source, work, plan.kernel, root))
+        if plan.kernel is not None and isinstance(plan.kernel.combine, Calling):
+            self._check_function(plan.kernel.combine)
+
+    def _check_function(self, function: Calling) -> None:
+        """Raise the same error on all ranks if a caller's function failed on one."""
+        error, function.error = function.error, ""
+        texts = all_gather_bytes(self.group, error.encode(), self.options.timeout_s)
+        told = [f"rank {r}: {t.decode()}" for r, t in enumerate(texts) if t]
+        if told:
+            raise UnsupportedError(
+                f"the function given as op failed: {'; '.join(told)}"
+            )
 
     def task(
         self,

@@ -56,7 +56,9 @@ def world(options: Options | None = None) -> Communicator:
     global _world
     if _world is None:
         _world = _make_world(options or Options.from_environment())
-    return _world if options is None else Communicator(_world._group, options)
+    if options is None:
+        return _world
+    return Communicator(_world._group, options, owner=False)
 
 
 def from_mpi(mpi_comm: Any, options: Options | None = None) -> Communicator:

@@ -10,17 +10,17 @@ from collectives.algorithms.small import all_gather_bytes
 from collectives.descriptor import Descriptor, difference
 from collectives.errors import CollectiveTimeoutError, MismatchError, PeerFailedError
 from collectives.group import Group
+from collectives.options import Options
 from collectives.waiting import PeerLost
 
 
-def mismatch(group: Group, mine: Descriptor, timeout_s: float) -> MismatchError:
+def mismatch(group: Group, mine: Descriptor, options: Options) -> MismatchError:
     """Let all ranks tell what they called; return what each of them must raise.
 
     The ranks have agreed that they disagree, so all of them get here.
     """
-    texts = all_gather_bytes(
-        group, pickle.dumps(replace(mine, sequence=group.sequence)), timeout_s
-    )
+    told = replace(mine, sequence=group.sequence, options=options.shared)
+    texts = all_gather_bytes(group, pickle.dumps(told), options.timeout_s)
     descriptors = [pickle.loads(text) for text in texts]
     return MismatchError(describe_mismatch(group.sequence, descriptors))
 
@@ -41,6 +41,8 @@ def _call(field: str, descriptor: Descriptor) -> str:
     """Return a descriptor in words, with what it says about `field` in them."""
     if field == "sequence":
         return f"{descriptor} as call #{descriptor.sequence}"
+    if field == "options":
+        return f"{descriptor} under {descriptor.options}"
     return str(descriptor)
 
 

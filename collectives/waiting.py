@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 import time
 from collections.abc import Callable, Mapping
 
@@ -94,6 +95,7 @@ class Liveness:
     def __init__(self, pids: Mapping[int, int]) -> None:
         """Watch the peers in `{rank: pid}`."""
         self._poll = select.poll() if hasattr(select, "poll") else None
+        self._lock = threading.Lock()
         self._ranks: dict[int, int] = {}
         self._number: Mapping[int, int] | None = None
         if self._poll is None or not hasattr(os, "pidfd_open"):
@@ -110,7 +112,8 @@ class Liveness:
         """Return the ranks whose processes have ended."""
         if not self._ranks or self._poll is None:
             return []
-        dead = [self._ranks[descriptor] for descriptor, _ in self._poll.poll(0)]
+        with self._lock:  # a poll object is for one thread at a time
+            dead = [self._ranks[descriptor] for descriptor, _ in self._poll.poll(0)]
         if self._number is None:
             return sorted(dead)
         return sorted(self._number[rank] for rank in dead if rank in self._number)
@@ -118,7 +121,7 @@ class Liveness:
     def renumbered(self, number: Mapping[int, int]) -> Liveness:
         """Return a view for a group in which rank r has number[r]; not to be closed."""
         view = Liveness({})
-        view._poll, view._ranks = self._poll, self._ranks
+        view._poll, view._ranks, view._lock = self._poll, self._ranks, self._lock
         view._number = number
         return view
 

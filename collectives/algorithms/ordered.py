@@ -36,8 +36,9 @@ def reduce_scatter(task: Task) -> None:
         pairwise_all_to_all(group.rank, group.size),
     )
     rows = parts.reshape(group.size, length)
+    piece = max(1, task.segment_bytes // parts.itemsize)
     with np.errstate(all="ignore"):
-        for start, stop in segments(0, length, task.segment_bytes // parts.itemsize):
+        for start, stop in segments(0, length, piece):
             total = task.work[low + start : low + stop]
             total[:] = rows[0, start:stop]
             for row in rows[1:]:

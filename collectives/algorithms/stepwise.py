@@ -109,6 +109,8 @@ class _Mover:
                 data = as_bytes(landing[index])
                 receives.append(messages.receive(step.receive_from, data, tag))
 
+        # Kept from here on, unless the step ends well: the transport may still write.
+        task.group.stranded.append((sends, receives, landing, task))
         ahead = 0 if step.forward else IN_FLIGHT  # what is passed on must be here first
         for index in range(IN_FLIGHT):
             receive(index)
@@ -127,6 +129,7 @@ class _Mover:
             send(index + ahead)
         for index in range(last - IN_FLIGHT, last):
             sent(index)
+        task.group.stranded.pop()
         for block in self._blocks(step.receive):
             self._in_work[block] = True
 

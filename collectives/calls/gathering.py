@@ -203,8 +203,9 @@ def all_to_all(
             source = source.copy()
         own = source[source_bounds[rank] : source_bounds[rank + 1]]
         work[bounds[rank] : bounds[rank + 1]] = own
-        # The choice must be the same everywhere, and only this is known everywhere.
-        algorithm = planner.algorithm("all_to_all", 0, name)
+        row = np.array([max(source.nbytes, work.nbytes)], np.int64)
+        most = int(all_gather_rows(group, row, timeout_s).max())
+        algorithm = planner.algorithm("all_to_all", most, name)
         algorithm.run(planner.task(bounds, source, work, source_bounds=source_bounds))
         if not direct:
             rows[...] = work.reshape(rows.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,14 +25,11 @@ def barrier(planner: Planner) -> Call:
 
 def group(planner: Planner, ranks: Sequence[int]) -> Call:
     """Make the group of `ranks`; ranks outside of it get None."""
-    parent, members = planner.group, [int(rank) for rank in ranks]
+    parent = planner.group
+    members = [planner.rank(rank, "a rank of the group") for rank in ranks]
     if not members or len(set(members)) < len(members):
         raise InvalidArgumentError(
             f"ranks is {members}; wanted at least one rank, none of them twice"
-        )
-    if not 0 <= min(members) <= max(members) < parent.size:
-        raise InvalidArgumentError(
-            f"ranks is {members}; wanted ranks from 0 to {parent.size - 1}"
         )
 
     def run() -> Group | None:
@@ -43,16 +41,40 @@ def group(planner: Planner, ranks: Sequence[int]) -> Call:
 
 def split(planner: Planner, color: int | None, key: int) -> Call:
     """Make a group of the ranks with the same color, ordered by key, then by rank."""
-    if color is not None and color < 0:
+    row = (_number("color", NO_COLOR if color is None else color), _number("key", key))
+    if color is not None and row[0] < 0:
         raise InvalidArgumentError(f"color is {color}; wanted None, or 0 and above")
 
     def run() -> Group | None:
         parent, timeout_s = planner.group, planner.options.timeout_s
-        mine = np.array([NO_COLOR if color is None else color, key], np.int64)
-        rows = all_gather_rows(parent, mine, timeout_s).tolist()
+        rows = all_gather_rows(parent, np.array(row, np.int64), timeout_s).tolist()
         if color is None:
             return None
-        same = [(its_key, r) for r, (its, its_key) in enumerate(rows) if its == color]
+        same = [(its_key, r) for r, (its, its_key) in enumerate(rows) if its == row[0]]
         return derive(parent, [rank for _, rank in sorted(same)], timeout_s)
 
     return Call(Descriptor("split"), run)
+
+
+def twin(planner: Planner) -> Call:
+    """Make the group, of all members once more, for calls in the background."""
+
+    def run() -> Group:
+        parent = planner.group
+        return derive(
+            parent, range(parent.size), planner.options.timeout_s, background=True
+        )
+
+    return Call(Descriptor("twin"), run)
+
+
+def _number(name: str, value: int) -> int:
+    """Return an integer of any type that fits into 64 bits."""
+    try:
+        number = operator.index(value)
+        np.int64(number)
+    except (TypeError, OverflowError):
+        raise InvalidArgumentError(
+            f"{name} is {value!r}; wanted an integer of 64 bits"
+        ) from None
+    return number

@@ -8,6 +8,7 @@ array off the wire, raises, and the pair can go on.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from collectives.transport import Pending
 
 HEADER_TAG, ARRAY_TAG = 0x6000, 0x6001
 HEADER_BYTES = 128
+PIECE_BYTES = 1 << 30
 
 Pair = tuple[int, Any, Any]
 """`(peer, what to send or None, where to receive or None)`."""
@@ -44,43 +46,47 @@ def exchange(planner: Planner, pairs: Sequence[Pair]) -> list[Array | None]:
         MismatchError: a peer sent another dtype or shape than this rank wants; all the
             others have been received.
     """
-    pairs = _checked(planner, pairs)
-    outgoing = [(peer, as_array(x)) for peer, x, _ in pairs if x is not None]
+    pairs, group = _checked(planner, pairs), planner.group
     incoming = [None if out is None else _wanted(peer, out) for peer, _, out in pairs]
+    wanted = [want for want in incoming if want is not None]
+    outgoing = [
+        (peer, _apart(as_array(x), wanted)) for peer, x, _ in pairs if x is not None
+    ]
     pending: list[Pending] = []
+    group.stranded.append((pending, wanted, outgoing))
     for peer, array in outgoing:
-        pending.append(_send(planner, peer, _header(array), HEADER_TAG))
-    for want in incoming:
-        if want is not None:
-            pending.append(
-                planner.group.messages.receive(want.peer, want.header, HEADER_TAG)
-            )
+        pending.append(group.messages.send(peer, _header(array), HEADER_TAG))
+    for want in wanted:
+        pending.append(group.messages.receive(want.peer, want.header, HEADER_TAG))
     _wait(planner, pending)
     for peer, array in outgoing:
-        data = as_bytes(flat_source(array, array.dtype))
-        pending += [
-            _send(planner, peer, piece, ARRAY_TAG) for piece in _cut(planner, data)
-        ]
+        for piece in _cut(as_bytes(flat_source(array, array.dtype))):
+            pending.append(group.messages.send(peer, piece, ARRAY_TAG))
     errors = []
-    for want in incoming:
-        if want is None:
-            continue
-        size, text = _read(want.header)
+    for want in wanted:
+        size, digest, text = _read(want.header)
         room = as_bytes(want.work)
-        if text != _describe(want.target):
+        if digest != _digest(want.target):
             errors.append(
                 f"rank {want.peer} sent {text}; wanted {_describe(want.target)}"
             )
             room = np.empty(size, np.uint8)
-        for piece in _cut(planner, room):
-            pending.append(planner.group.messages.receive(want.peer, piece, ARRAY_TAG))
+        for piece in _cut(room):
+            pending.append(group.messages.receive(want.peer, piece, ARRAY_TAG))
     _wait(planner, pending)
+    group.stranded.pop()
     if errors:
-        raise MismatchError(f"rank {planner.group.rank}: " + "; ".join(errors))
-    for want in incoming:
-        if want is not None and not want.direct:
+        raise MismatchError(f"rank {group.rank}: " + "; ".join(errors))
+    for want in wanted:
+        if not want.direct:
             want.target[...] = want.work.reshape(want.target.shape)
     return [None if want is None else want.target for want in incoming]
+
+
+def _apart(array: Array, wanted: Sequence[_Incoming]) -> Array:
+    """Return what is sent, copied where something is received into its memory."""
+    overlaps = any(np.may_share_memory(array, want.target) for want in wanted)
+    return array.copy() if overlaps else array
 
 
 def _checked(planner: Planner, pairs: Sequence[Pair]) -> list[Pair]:
@@ -99,29 +105,30 @@ def _wanted(peer: int, out: Any) -> _Incoming:
 
 
 def _describe(array: Array) -> str:
-    return f"{array.dtype} {array.shape}"[: HEADER_BYTES - 8]
+    return f"{array.dtype} {array.shape}"
+
+
+def _digest(array: Array) -> bytes:
+    return blake2b(_describe(array).encode(), digest_size=16).digest()
 
 
 def _header(array: Array) -> Array:
-    header = np.zeros(HEADER_BYTES, np.uint8)
-    header[:8].view(np.int64)[0] = array.nbytes
-    text = _describe(array).encode()
-    header[8 : 8 + len(text)] = np.frombuffer(text, np.uint8)
-    return header
+    """Return size, digest of dtype and shape, and as much of these as there is room."""
+    text = _describe(array).encode(errors="replace")[: HEADER_BYTES - 24]
+    size = array.nbytes.to_bytes(8, "little")
+    data = (size + _digest(array) + text).ljust(HEADER_BYTES, b"\0")
+    return np.frombuffer(data, np.uint8)
 
 
-def _read(header: Array) -> tuple[int, str]:
-    size = int(header[:8].view(np.int64)[0])
-    return size, header[8:].tobytes().rstrip(b"\0").decode()
+def _read(header: Array) -> tuple[int, bytes, str]:
+    data = header.tobytes()
+    text = data[24:].rstrip(b"\0").decode(errors="replace")
+    return int.from_bytes(data[:8], "little"), data[8:24], text
 
 
-def _cut(planner: Planner, data: Array) -> list[Array]:
-    limit = planner.options.mpi_limit_bytes
-    return [data[low:high] for low, high in segments(0, data.size, limit)]
-
-
-def _send(planner: Planner, peer: int, data: Array, tag: int) -> Pending:
-    return planner.group.messages.send(peer, data, tag)
+def _cut(data: Array) -> list[Array]:
+    """Return pieces that any MPI can count, the same whatever the options."""
+    return [data[low:high] for low, high in segments(0, data.size, PIECE_BYTES)]
 
 
 def _wait(planner: Planner, pending: list[Pending]) -> None:

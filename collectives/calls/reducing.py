@@ -77,13 +77,15 @@ def scan(
     if not exclusive:
         return moving(planner, plan, array, out)
     assert plan.kernel is not None
-    first = identity(plan.kernel) if planner.group.rank == 0 else None
+    first = identity(
+        plan.kernel
+    )  # on all ranks, so that all refuse where there is none
     target = target_for(out, array.shape, plan.result_dtype)
 
     def run() -> Array:
         source = flat_source(array, plan.work_dtype)
         work = np.empty_like(source)
-        if first is not None:
+        if planner.group.rank == 0:
             work[...] = first
         planner.move_flat(plan, source, work)
         target[...] = work.reshape(target.shape)

@@ -231,6 +231,8 @@ def nothing(name: str, op: str) -> Any:
     if np.issubdtype(dtype, np.integer):
         limits = np.iinfo(dtype)
         return limits.max if op == "min" else limits.min
+    if name == "float8_e4m3fn":  # it has no infinity
+        return 448 if op == "min" else -448
     return np.inf if op == "min" else -np.inf
 
 

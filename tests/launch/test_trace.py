@@ -41,8 +41,7 @@ FAILURES = {
         "ranks 0 2 failed barrier",
     ),
     "is killed": (
-        "if ONE: time.sleep(2); os.kill(os.getpid(), signal.SIGKILL)\n"
-        "step(np.ones(3))",
+        "if ONE: time.sleep(2); os.kill(os.getpid(), signal.SIGKILL)\nstep(np.ones(3))",
         "rank 1 absent after all_reduce #2",
         "all_reduce(float64",
     ),

@@ -90,7 +90,7 @@ sys.exit(main())
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["-b", "64", "-e", "64"], 0, "N/A  auto (ring)"),
+        (["-b", "64", "-e", "64"], 0, "N/A  auto (circulant)"),
         (["--algorithm", "mpi,ring"], 2, "algorithm 'mpi' needs mpi4py"),
     ],
 )

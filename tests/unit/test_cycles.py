@@ -137,6 +137,7 @@ def test_a_call_in_the_background_is_no_part_of_a_cycle(soon):
 
     def body(comm):
         pair = comm.group([0, 1])
+        comm.start_barrier().wait(20)  # the first one makes their group, with all ranks
         if comm.rank == 0:
             handle = comm.start_barrier()
             pair.barrier()

@@ -25,6 +25,7 @@ OTHERS = {
     "axis": 2,
     "splits": (0, 1, 2),
     "packs": 1024,
+    "options": "check=off",
     "algorithm": "tree",
 }
 
@@ -36,7 +37,7 @@ def test_every_field_is_tried_below():
 @pytest.mark.parametrize("field", OTHERS)
 def test_a_change_of_any_field_changes_the_digest(field):
     other = replace(CALL, **{field: OTHERS[field]})
-    assert (other.digest == CALL.digest) == (field == "sequence")
+    assert (other.digest == CALL.digest) == (field in ("sequence", "options"))
 
 
 @pytest.mark.parametrize("field", OTHERS)

@@ -115,6 +115,9 @@ def test_any_layout_widens(path, layout, name, shape):
     wide = widen(array)
     assert same_bits(wide, before.astype(np.float32).reshape(-1))
     wide[...] = 9
+    assert widen(array, out=wide) is wide
+    assert same_bits(wide, before.astype(np.float32).reshape(-1))
+    wide[...] = 9
     assert same_bits(array, before)
 
 
