@@ -4,59 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from collectives import exits, forks, recorder
-from collectives.agreement import CALL_NUMBER, agree
 from collectives.algorithms import REDUCING, TABLE
-from collectives.calls import Call, Ride, groups, points
-from collectives.contents import compare
+from collectives.background import Background
+from collectives.calls import Call, groups, points
 from collectives.descriptor import Descriptor
-from collectives.errors import (
-    BrokenCommunicatorError,
-    CollectiveError,
-    InvalidArgumentError,
-)
+from collectives.errors import InvalidArgumentError
 from collectives.group import Group
 from collectives.handles import Engine, Handle
-from collectives.joining import Join, agree_joining
+from collectives.joining import Join
 from collectives.kernels import kernel_for
-from collectives.methods import Collectives
 from collectives.options import Options
+from collectives.outsider import Outsider
 from collectives.plans import Planner
-from collectives.recorder import AGREED, CALL, STATE
 from collectives.selection import Choice
+from collectives.submission import exchange, submit
 from collectives.topology import Topology
-from collectives.verdicts import death, mismatch, silence
+from collectives.verdicts import death, silence
 from collectives.waiting import PeerLost, TimedOut
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def starting(
-    method: Callable[Concatenate[Any, P], R],
-) -> Callable[Concatenate[Any, P], Handle[R]]:
-    """Return the method that starts a call instead of making it."""
-
-    @wraps(method)
-    def start(self: Any, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        handle: Handle[R] = self._start(
-            method.__name__, lambda comm: method(comm, *args, **kwargs)
-        )
-        return handle
-
-    start.__name__ = f"start_{method.__name__}"
-    start.__doc__ = f"Start `{method.__name__}` and return a `Handle` to its result."
-    return cast("Callable[Concatenate[Any, P], Handle[R]]", start)
-
-
-class Communicator(Collectives):
+class Communicator(Background):
     """Collectives over a set of ranks.
 
     Every member must make the same calls in the same order; where they do not, all of
@@ -229,71 +205,11 @@ class Communicator(Collectives):
     def _submit(
         self, prepare: Callable[..., Call], *arguments: Any, out: Any = None
     ) -> Any:
-        """Take a call from its arguments to its result: the path of all calls."""
-        group, timeout_s = self._group, self.options.timeout_s
-        name = prepare.__name__
-        group.enter(name, timeout_s)
-        note = recorder.here.begin(group.members, group.sequence, name, group.site)
-        error: Exception | None = None
-        ride: Ride | None = None
-        try:
-            try:
-                call = prepare(self._planner, *arguments)
-                descriptor, ride = call.descriptor, call.ride
-            except Exception as own:  # whatever it is, the others must hear of it
-                error = own
-                descriptor = Descriptor(name, invalid=_in_short(own))
-            note[CALL] = descriptor
-            if group.joining:
-                agree_joining(group, descriptor, timeout_s)
-            elif not agree(group, descriptor, self.options, ride):
-                raise mismatch(group, descriptor, self.options)
-            if error is not None:
-                raise error
-            note[STATE] = AGREED
-            result = call.run()
-            if self.options.check == "full":
-                compare(group, name, result, timeout_s)
-            recorder.end(note)
-        except TimedOut:
-            raise silence(group, descriptor, timeout_s) from None
-        except PeerLost as lost:
-            raise death(group, descriptor, lost) from None
-        except BaseException as own:
-            if own is not error and not isinstance(own, CollectiveError):
-                group.broken = f"{name} was broken off by {_in_short(own)}"
-            raise
-        finally:
-            group.exit()
-            recorder.here.close(note)
+        result = submit(self._planner, prepare, *arguments)
         return result if out is None else out
 
     def _exchange(self, doing: str, pairs: Sequence[points.Pair]) -> list[Any]:
-        """Make a call that only this rank and its peers take part in."""
-        group, timeout_s = self._group, self.options.timeout_s
-        peers = [peer for peer, *_ in pairs]
-        group.enter(doing, timeout_s, collective=False)
-        note = recorder.here.begin(
-            group.members, group.sequence, doing, group.site, peers
-        )
-        descriptor = Descriptor(doing)
-        try:
-            if group.board is not None:
-                group.board.show(CALL_NUMBER["exchange"])
-            received = points.exchange(self._planner, pairs)
-            recorder.end(note)
-            return received
-        except TimedOut:
-            raise silence(group, descriptor, timeout_s, peers) from None
-        except PeerLost as lost:
-            raise death(group, descriptor, lost) from None
-        except BaseException as own:
-            if not isinstance(own, CollectiveError):
-                group.broken = f"{doing} was broken off by {_in_short(own)}"
-            raise
-        finally:
-            group.exit()
-            recorder.here.close(note)
+        return exchange(self._planner, doing, pairs)
 
     def _start(self, name: str, call: Callable[[Communicator], R]) -> Handle[R]:
         """Make a call on the group for calls that go on in the background."""
@@ -316,58 +232,3 @@ class Communicator(Collectives):
         handle: Handle[R] = Handle(name)
         handle.run(make)
         return handle
-
-    start_all_reduce = starting(Collectives.all_reduce)
-    start_reduce = starting(Collectives.reduce)
-    start_scan = starting(Collectives.scan)
-    start_reduce_scatter = starting(Collectives.reduce_scatter)
-    start_broadcast = starting(Collectives.broadcast)
-    start_all_gather = starting(Collectives.all_gather)
-    start_gather = starting(Collectives.gather)
-    start_scatter = starting(Collectives.scatter)
-    start_all_to_all = starting(Collectives.all_to_all)
-    start_all_reduce_many = starting(Collectives.all_reduce_many)
-    start_broadcast_many = starting(Collectives.broadcast_many)
-    start_barrier = starting(Collectives.barrier)
-    start_broadcast_object = starting(Collectives.broadcast_object)
-    start_all_gather_object = starting(Collectives.all_gather_object)
-    start_gather_object = starting(Collectives.gather_object)
-    start_exchange = starting(Collectives.exchange)
-
-
-class Outsider:
-    """What a rank gets for a group that it is not in: an error at every use."""
-
-    def __init__(self, rank: int, what: str) -> None:
-        """Remember which rank is outside of what."""
-        self._text = f"rank {rank} is not in this communicator ({what})"
-
-    def __bool__(self) -> bool:
-        """Return False, so that `if group:` can be written."""
-        return False
-
-    def __repr__(self) -> str:
-        """Return why this cannot be used."""
-        return f"<{self._text}>"
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to give up."""
-
-    def __enter__(self) -> Outsider:
-        """Return itself; the body of the `with` must ask before it calls anything."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Do nothing."""
-
-    def __getattr__(self, name: str) -> Any:
-        """Refuse every call; what Python asks for by itself is simply not there."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise BrokenCommunicatorError(self.__dict__.get("_text", "not made yet"))
-
-
-def _in_short(error: BaseException) -> str:
-    """Return our own errors' text, and the kind as well for anybody else's."""
-    own = isinstance(error, CollectiveError)
-    return str(error) if own else f"{type(error).__name__}: {error}"

@@ -26,7 +26,6 @@ from contextlib import suppress
 from dataclasses import fields
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -138,7 +137,7 @@ class Recorder:
         that not all members make.
         """
         if site is None:
-            frame = _frame(3)
+            frame = _frame(4)
             code = frame.f_code
             if _is_ours.get(code.co_filename, True):
                 code, instruction = _caller(frame)
@@ -176,7 +175,7 @@ class Recorder:
 
     def last_calls(self, count: int = CALLS_SHOWN) -> str:
         """Return the latest calls in a line."""
-        notes = list(islice(reversed(self.notes), count))[::-1]
+        notes = list(self.notes)[-count:]
         told = "; ".join(
             f"{_name(note)} {note[STATE]} ({_place(note)})" for note in notes
         )

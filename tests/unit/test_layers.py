@@ -20,7 +20,7 @@ LAYERS = {
         "algorithms selection deriving",
         "packing pickling plans",
         "calls agreement verdicts contents joining",
-        "communicator methods exits startup shortcuts",
+        "communicator methods background outsider submission exits startup shortcuts",
         "__init__",
         "doctor bench trace cli __main__",
     ),
