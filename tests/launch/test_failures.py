@@ -37,7 +37,7 @@ ENDINGS = {
     "exception in a thread": (raise_in_thread(), ["RuntimeError: boom", "rank 1 of 3"]),
     "sys.exit(3)": ("if ONE: sys.exit(3)", ["rank 1 left"]),
     "sys.exit(0)": ("if ONE: sys.exit(0)", ["rank 1 left"]),
-    "SIGKILL": ("if ONE: os.kill(os.getpid(), signal.SIGKILL)", []),
+    "SIGKILL": ("if ONE: time.sleep(0.5); os.kill(os.getpid(), signal.SIGKILL)", []),
     "endless loop": (
         "comm = comm.with_options(timeout_s=1)\nwhile ONE: pass",
         ["CollectiveTimeoutError", "rank 1 has been in user code"],

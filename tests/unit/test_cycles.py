@@ -16,8 +16,9 @@ from collectives import (
     recorder,
 )
 from collectives.arena import private_arena
-from collectives.board import Board, board_bytes
+from collectives.board import CALLS, Board, board_bytes
 from collectives.cycles import CLOSED, Wait, Waits, describe, stuck_among
+from collectives.descriptor import Descriptor
 from collectives.group import Group
 from collectives.topology import Topology
 from collectives.transport.loopback import run_threads
@@ -116,8 +117,9 @@ def test_who_waits_for_somebody_that_computes_waits_on(soon):
     assert run_host(3, body) == [3.0] * 3
 
 
-def test_a_cycle_that_is_not_certain_is_told_at_the_deadline():
-    """Here ranks are threads of one process: another thread might make the call."""
+def test_a_cycle_that_is_not_certain_is_told_at_the_deadline(soon, monkeypatch):
+    """A rank that makes calls from two threads could still make the other one."""
+    monkeypatch.setattr(recorder.here, "callers", lambda: 2)
     errors = run_host(3, lambda comm: crosswise(comm)[1], timeout_s=0.5)
     for rank, error in enumerate(errors):
         assert type(error) is CollectiveTimeoutError
@@ -140,9 +142,9 @@ def test_a_call_in_the_background_is_no_part_of_a_cycle(soon):
         comm.start_barrier().wait(20)  # the first one makes their group, with all ranks
         if comm.rank == 0:
             handle = comm.start_barrier()
+            late.wait(0.5)
             pair.barrier()
         else:
-            late.wait(0.5)
             pair.barrier()
             handle = comm.start_barrier()
         handle.wait(20)
@@ -162,6 +164,55 @@ def test_a_rank_of_a_derived_group_is_named_by_both_its_numbers():
 
     _, error, _ = run_host(3, body, timeout_s=0.3)
     assert "rank 0 (2 of the job) has been in user code" in str(error)
+
+
+def test_waits_that_were_not_the_same_a_while_ago_prove_nothing(monkeypatch):
+    monkeypatch.setattr(cycles, "LOOK_S", 0)
+    arena = private_arena(1, HEAP_BYTES)[0]
+    boards = {}
+    for name in ("first", "second"):
+        place = arena.carve(board_bytes(2))
+        memory = arena.view(place, board_bytes(2))
+        boards[name] = [
+            Board(memory, (0, 1), rank, place=place, number=rank) for rank in (0, 1)
+        ]
+    waits = [Waits(arena, boards["first"][0].place, (0, 1), rank) for rank in (0, 1)]
+
+    def go_and_wait(rank, name):
+        boards[name][rank].post(1, 1, 1)
+        waits[rank].tell(boards[name][rank], 1, True)
+
+    go_and_wait(0, "first")
+    go_and_wait(1, "second")
+    assert not waits[0].stuck(), "seen once"
+    waits[1].end(boards["second"][1])
+    waits[1].tell(boards["second"][1], 1, True)
+    assert not waits[0].stuck(), "another wait than the one before"
+    assert set(waits[0].stuck()) == {0, 1}
+    boards["first"][1].post(1, 1, 1)
+    assert not waits[0].stuck(), "rank 1 has come"
+
+
+def test_who_comes_when_another_takes_back_waits_for_both():
+    """Rank 1 arrives and takes that back, 0 arrives only then, 2 sees all of it."""
+    back, seen = threading.Event(), threading.Event()
+
+    def body(comm):
+        if comm.rank == 1:
+            group, board = comm._group, comm._group.board
+            group.enter("barrier", 20)
+            board.post(1, CALLS.index("barrier"), Descriptor("barrier").word(1))
+            seen.wait(0.3)
+            board.take_back(1)
+            group.sequence -= 1
+            group.exit()
+            back.set()
+            seen.wait(0.3)
+        elif comm.rank == 0:
+            back.wait(20)
+        return outcome(comm.barrier)
+
+    assert run_host(3, body) == [None] * 3
 
 
 def wait(*late, ranks=(0, 1, 2), call="barrier #1"):
