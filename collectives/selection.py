@@ -22,14 +22,14 @@ Ranges = tuple[tuple[int, str], ...]
 # Measured on 2 cores with `ringfold bench` on MPICH, Open MPI and Intel MPI; see
 # docs/developers.md. What is not named here is native where that is eligible.
 WITH_NATIVE: dict[str, Ranges] = {
-    "all_reduce": ((0, NATIVE), (4 << 20, "ring")),
+    "all_reduce": ((0, NATIVE), (8 << 20, "ring")),
 }
 ACROSS_HOSTS: dict[str, Ranges] = {
     # Small ones travel with the agreement; a native call would need a round before it.
     "all_reduce": (
         (0, "recursive_doubling"),
         ((64 << 10) + 1, NATIVE),
-        (4 << 20, "ring"),
+        (8 << 20, "ring"),
     ),
 }
 WITHOUT_NATIVE: dict[str, Ranges] = {

@@ -35,6 +35,9 @@ RANKS = {
     "Intel MPI": {
         "HYDRA_BSTRAP_UPSTREAM_FD": "7",
         "I_MPI_HYDRA_UUID": "8d060000",
+        "I_MPI_INFO_CORE": "0,1",
+        "I_MPI_PIN_INFO": "0",
+        "I_MPI_PIN_MAPPING": "2:0 0,1 1",
         "MPI_LOCALNRANKS": "2",
         "PMI_FD": "9",
         "PMI_RANK": "1",
@@ -52,6 +55,7 @@ SETTINGS = {
     "OMPI_MCA_osc": "^ucx",
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "I_MPI_PIN": "0",
+    "I_MPI_PIN_DOMAIN": "core",
     "HYDRA_IFACE": "eth0",
     "FI_PROVIDER": "tcp",
     "SLURM_JOB_ID": "17",
