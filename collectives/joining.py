@@ -43,20 +43,21 @@ class Join:
 
     def __enter__(self) -> None:
         """Begin, on all ranks."""
-        self._submit(_begin, self._options, self._divisor)
+        self._submit(join, self._options, self._divisor)
         self._group.joining = self._divisor
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         """Answer the others until all have joined, unless an error is on its way."""
         try:
-            while kind is None and self._submit(_answer_one):
+            while kind is None and self._submit(joined):
                 pass
         finally:
             self._group.joining = ""
             self._group.divisor = self._group.size
 
 
-def _begin(planner: Planner, options: Options, divisor: str) -> Call:
+def join(planner: Planner, options: Options, divisor: str) -> Call:
+    """Begin the block."""
     if divisor not in DIVISORS:
         raise InvalidArgumentError(f"divisor is {divisor!r}; wanted one of {DIVISORS}")
     if options.check == "off":
@@ -68,7 +69,7 @@ def _begin(planner: Planner, options: Options, divisor: str) -> Call:
     return Call(Descriptor("join", op=divisor), lambda: None)
 
 
-def _answer_one(planner: Planner) -> Call:
+def joined(planner: Planner) -> Call:
     """Take part in the next call of the others; tell whether there was one."""
 
     def run() -> bool:
@@ -94,23 +95,23 @@ def agree_joining(group: Group, mine: Descriptor, timeout_s: float) -> None:
         group.board.post(group.sequence, number, mine.word(group.sequence))
     texts = all_gather_bytes(group, pickle.dumps(mine), timeout_s)
     everyone = [pickle.loads(text) for text in texts]
-    joined = [rank for rank, theirs in enumerate(everyone) if theirs == JOINED]
+    gone = [rank for rank, theirs in enumerate(everyone) if theirs == JOINED]
     active = [theirs for theirs in everyone if theirs != JOINED]
     group.divisor = len(active) if group.joining == "active" else group.size
     group.to_answer = active[0] if active else None
     if difference(active) is not None:
         raise MismatchError(describe_mismatch(group.sequence, everyone))
     if active and not active[0].invalid:
-        _check(active[0], joined)
+        _check(active[0], gone)
 
 
-def _check(call: Descriptor, joined: Sequence[int]) -> None:
+def _check(call: Descriptor, gone: Sequence[int]) -> None:
     """Raise the same error on all ranks if a joined one could not take part."""
     if call.collective not in ANSWERS:
         raise UnsupportedError(f"{call} inside a join")
-    if not joined:
+    if not gone:
         return
-    if call.root in joined:
+    if call.root in gone:
         raise UnsupportedError(
             f"{call}: its root, rank {call.root}, has no more input and has joined"
         )
