@@ -35,7 +35,10 @@ class Handle(Generic[R]):
 
     def done(self) -> bool:
         """Tell, without waiting, whether the call has ended, well or not."""
-        return self._ended.is_set()
+        ended = self._ended.is_set()
+        if ended and self._error is None:
+            self.waited_for = True  # who has seen that it went well may forget it
+        return ended
 
     def wait(self, timeout_s: float | None = None) -> R:
         """Return the result; raise what the call raised.
