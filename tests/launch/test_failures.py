@@ -60,6 +60,32 @@ def test_the_job_ends(ending):
         assert text in ended.stderr
 
 
+CALLS = {
+    "in the background": "comm.start_all_reduce(np.ones(3)).wait()",
+    "on a group": "group.all_reduce(np.ones(3))",
+    "on objects": "comm.all_gather_object(1)",
+    "to a neighbour": "comm.recv(np.zeros(3), 1)",
+}
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "exception",
+        "SIGSTOP",
+        pytest.param("sys.exit(3)", marks=pytest.mark.full),
+        pytest.param("SIGKILL", marks=pytest.mark.full),
+    ],
+)
+@pytest.mark.parametrize("call", CALLS)
+def test_the_job_ends_in_the_middle_of_every_kind_of_call(call, ending):
+    body, _ = ENDINGS[ending]
+    ready = "comm = comm.with_options(timeout_s=2)\ngroup = comm.split(0)\n"
+    ready += "comm.start_barrier().wait()\n"
+    ended = run_mpi(3, f"{HEAD}{ready}{body}\n{CALLS[call]}\n", timeout=ENDS_S)
+    assert ended.returncode != 0, ended.stderr
+
+
 def test_the_job_ends_when_one_rank_reaches_the_end_of_its_script():
     body = "if not ONE: comm.all_reduce(np.ones(3))"
     ended = run_mpi(3, HEAD + body, timeout=ENDS_S)
