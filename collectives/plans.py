@@ -126,6 +126,9 @@ class Planner:
         choice = self.choose(
             collective, array.size * work_dtype.itemsize, kernel, algorithm
         )
+        row = TABLE[collective][choice.algorithm]
+        if kernel is not None and kernel.kind == "e" and row.sums_stay:
+            work_dtype = array.dtype
         descriptor = Descriptor(
             collective,
             dtype=str(array.dtype),
@@ -138,7 +141,7 @@ class Planner:
         )
         return Plan(
             descriptor=descriptor,
-            run=TABLE[collective][choice.algorithm].run,
+            run=row.run,
             kernel=kernel,
             work_dtype=work_dtype,
             result_dtype=array.dtype if kernel is None else kernel.result_dtype,

@@ -51,6 +51,10 @@ IN_ORDER: dict[str, Ranges] = {
     "scan": ((0, "chain"),),
     "exclusive_scan": ((0, "chain"),),
 }
+# Sums of narrow floats are float32. Rather than to cast everything before and after,
+# from this many bytes of float32 on what is given and what comes out travels as it is.
+NARROW_FROM_BYTES = 64 << 10
+NARROW = {"all_reduce": "exchange", "reduce_scatter": "exchange"}
 
 _logged: set[tuple[str, str]] = set()
 
@@ -167,6 +171,9 @@ def _automatic(
     if kernel is not None and (options.deterministic or kernel.in_order):
         why = "deterministic" if options.deterministic else "op is a function"
         return Choice(_in(IN_ORDER[collective], nbytes), f"{size}, {why}")
+    narrow = kernel is not None and kernel.work_dtype != kernel.result_dtype
+    if narrow and collective in NARROW and nbytes >= NARROW_FROM_BYTES:
+        return Choice(NARROW[collective], f"{size} as float32, which stays local")
     refusal = _refusal(collective, NATIVE, nbytes, kernel, group, options)
     if refusal:
         name = _in(WITHOUT_NATIVE[collective], nbytes)

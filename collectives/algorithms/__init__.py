@@ -24,6 +24,9 @@ class Algorithm:
     """Whether it calls the MPI's own collective, with that one's limits."""
     in_order: bool = False
     """Whether every element is combined strictly in the order of ranks."""
+    sums_stay: bool = False
+    """Whether only contributions and results travel, never a partial sum: then narrow
+    floats travel as they are."""
     whole: bool = False
     """Whether ranks other than the root need room for the whole array."""
 
@@ -100,13 +103,21 @@ TABLE: dict[str, dict[str, Algorithm]] = {
             _stepwise(schedules.ring_all_reduce, everything),
             "fewest bytes, neighbours only",
         ),
+        "exchange": Algorithm(
+            _stepwise(schedules.pairwise_all_reduce, everything),
+            "fewest bytes, narrow floats as they are",
+            sums_stay=True,
+        ),
         "chain": Algorithm(
             _stepwise(schedules.chain_all_reduce, everything),
             "in rank order",
             in_order=True,
         ),
         "pairwise": Algorithm(
-            ordered.all_reduce, "in rank order, fewest bytes", in_order=True
+            ordered.all_reduce,
+            "in rank order, fewest bytes",
+            in_order=True,
+            sums_stay=True,
         ),
     },
     "reduce": {
@@ -135,7 +146,14 @@ TABLE: dict[str, dict[str, Algorithm]] = {
             _stepwise(schedules.ring_reduce_scatter, own_block),
             "fewest bytes, neighbours only",
         ),
-        "pairwise": Algorithm(ordered.reduce_scatter, "in rank order", in_order=True),
+        "exchange": Algorithm(
+            _stepwise(schedules.pairwise_reduce_scatter, own_block),
+            "fewest bytes, narrow floats as they are",
+            sums_stay=True,
+        ),
+        "pairwise": Algorithm(
+            ordered.reduce_scatter, "in rank order", in_order=True, sums_stay=True
+        ),
     },
     "scan": {
         NATIVE: _native(native.scan),

@@ -11,6 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from collectives.algorithms.stepwise import Task, run_schedule
+from collectives.kernels import Array
+from collectives.narrow import narrow_into, widen
 from collectives.partition import bounds_of, segments
 from collectives.schedules import pairwise_all_to_all, ring_all_gather
 
@@ -37,13 +39,19 @@ def reduce_scatter(task: Task) -> None:
     )
     rows = parts.reshape(group.size, length)
     piece = max(1, task.segment_bytes // parts.itemsize)
+    widens = kernel.work_dtype != parts.dtype
+    room = np.empty((2, min(piece, length) if widens else 0), np.float32)
+
+    def wide(row: Array, place: int) -> Array:
+        return widen(row, room[place, : row.size]) if widens else row
+
     with np.errstate(all="ignore"):
         for start, stop in segments(0, length, piece):
-            total = task.work[low + start : low + stop]
-            total[:] = rows[0, start:stop]
+            total = wide(rows[0, start:stop], 0)
             for row in rows[1:]:
-                kernel.combine(total, row[start:stop], out=total)
+                kernel.combine(total, wide(row[start:stop], 1), out=total)
             kernel.finish(total, group.divisor)
+            narrow_into(total, task.work[low + start : low + stop])
 
 
 def all_reduce(task: Task) -> None:

@@ -5,7 +5,8 @@ here, once. While segment i is being combined, segment i + 1 is under way.
 
 Until a rank has combined something into a block, its own part of it is read from
 `source`; the sum goes to `work`. So an array never has to be copied before it is
-reduced.
+reduced. Where arrays of narrow floats are moved as they are, the schedule must be one
+that sends no partial sums: those are kept as float32.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from collectives.buffers import as_bytes
 from collectives.group import DATA_TAGS, SEQUENCE_BITS, Group
 from collectives.kernels import Array, Kernel
+from collectives.narrow import narrow_into, widen
 from collectives.partition import Bounds, segments
 from collectives.schedules import Run, Schedule, Step
 from collectives.transport import Pending
@@ -78,8 +80,12 @@ class _Mover:
     def __init__(self, task: Task) -> None:
         self.task = task
         blocks = len(task.bounds) - 1
-        self._in_work = [task.source is task.work] * blocks
+        kernel = task.kernel
+        self._widens = kernel is not None and kernel.work_dtype != task.work.dtype
+        self._in_work = [task.source is task.work and not self._widens] * blocks
         self._length = max(1, task.segment_bytes // task.work.itemsize)
+        self._sums = np.empty(0, np.float32)
+        self._wide = np.empty((2, self._length if self._widens else 0), np.float32)
         self._source_bytes = as_bytes(task.source)
         self._work_bytes = as_bytes(task.work)
 
@@ -193,9 +199,29 @@ class _Mover:
         in_work = self._in_work[step.receive[0] % len(self._in_work)]
         own = (task.work if in_work else task.source)[low:high]
         target = task.work[low:high]
+        if self._widens:
+            own, received, target = self._widen(step, segment, own, received)
         if step.lower_first:
             task.kernel.combine(received, own, out=target)
         else:
             task.kernel.combine(own, received, out=target)
         if step.final:
             task.kernel.finish(target, task.group.divisor)
+            if self._widens:
+                narrow_into(target, task.work[low:high])
+
+    def _widen(
+        self, step: Step, segment: tuple[int, int], own: Array, received: Array
+    ) -> tuple[Array, Array, Array]:
+        """Return two narrow floats to be combined as float32, and where to.
+
+        Partial sums stay here, as float32, until they are final.
+        """
+        bounds, block = self.task.bounds, step.receive[0]
+        first, (mine, theirs) = not self._in_work[block], self._wide[:, : own.size]
+        if not (first and step.final):
+            if not self._sums.size:
+                self._sums = np.empty(bounds[block + 1] - bounds[block], np.float32)
+            low, high = (place - bounds[block] for place in segment)
+            mine = self._sums[low:high]
+        return widen(own, mine) if first else mine, widen(received, theirs), mine

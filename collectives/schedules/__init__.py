@@ -20,7 +20,11 @@ from collectives.schedules.circulant import (
 from collectives.schedules.dissemination import dissemination
 from collectives.schedules.halving_doubling import halving_doubling
 from collectives.schedules.linear import linear_gather, linear_scatter
-from collectives.schedules.pairwise import pairwise_all_to_all
+from collectives.schedules.pairwise import (
+    pairwise_all_reduce,
+    pairwise_all_to_all,
+    pairwise_reduce_scatter,
+)
 from collectives.schedules.recursive_doubling import recursive_doubling
 from collectives.schedules.ring import (
     ring_all_gather,
@@ -53,7 +57,9 @@ __all__ = [
     "halving_doubling",
     "linear_gather",
     "linear_scatter",
+    "pairwise_all_reduce",
     "pairwise_all_to_all",
+    "pairwise_reduce_scatter",
     "recursive_doubling",
     "ring_all_gather",
     "ring_all_reduce",

@@ -218,3 +218,92 @@ def test_much_casting_leads_to_the_compiled_path(monkeypatch):
     assert asked == [("float32", "float16")]
     widen(x.astype(ml_dtypes.bfloat16))  # nothing to be gained there
     assert len(asked) == 1
+
+
+# --- what travels ---------------------------------------------------------------------
+
+STAY_NARROW = ("exchange", "pairwise")
+
+
+class Counting:
+    """A transport that counts the bytes that all ranks send."""
+
+    def __init__(self, messages, counts):
+        self._messages, self._counts = messages, counts
+
+    def send(self, peer, data, tag):
+        self._counts.append(len(data))
+        return self._messages.send(peer, data, tag)
+
+    def __getattr__(self, name):
+        return getattr(self._messages, name)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("op", ["sum", "mean", "prod"])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("algorithm", STAY_NARROW)
+def test_sums_are_those_of_float32_rounded_once(path, algorithm, size, op, name):
+    """`ring` combines each block in the order of `exchange`."""
+    like = {"exchange": "ring"}.get(algorithm, algorithm)
+
+    def body(comm):
+        random = np.random.default_rng(comm.rank)
+        x = random.standard_normal((11, 40)).astype(dtype_of(name))
+        small = comm.with_options(segment_bytes=64)
+        wanted = np.empty_like(x)
+        narrow_into(
+            comm.all_reduce(x.astype(np.float32), op, algorithm=like).reshape(-1),
+            wanted,
+        )
+        part = comm.reduce_scatter(x, op, algorithm=algorithm)
+        low = sum(comm.all_gather(np.array([len(part)]))[: comm.rank])
+        assert same_bits(part, wanted[low : low + len(part)])
+        for one in (comm, small):
+            assert same_bits(one.all_reduce(x, op, algorithm=algorithm), wanted)
+        assert same_bits(small.all_reduce(x, op, out=x, algorithm=algorithm), wanted)
+
+    run_ranks(size, body)
+
+
+@pytest.mark.parametrize("algorithm", STAY_NARROW)
+@pytest.mark.parametrize("size", [2, 5])
+def test_narrow_floats_travel_as_they_are(algorithm, size):
+    def sent(dtype):
+        counts = []
+        run_ranks(
+            size,
+            lambda comm: comm.all_reduce(np.ones(9999, dtype), algorithm=algorithm),
+            transport=lambda messages: Counting(messages, counts),
+        )
+        return sum(counts)
+
+    assert sent(np.float16) == sent(np.float32) / 2
+
+
+def test_a_mean_does_not_overflow_on_the_way():
+    def body(comm):
+        x = np.full(5, 60000, np.float16)
+        return comm.all_reduce(x, "mean", algorithm="exchange").tolist()
+
+    assert run_ranks(3, body) == [[60000.0] * 5] * 3
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "reduce_scatter"])
+def test_auto_leaves_large_narrow_arrays_as_they_are(collective):
+    def body(comm):
+        chosen = [
+            comm.choose(collective, nbytes, dtype, op).algorithm
+            for nbytes, dtype, op in [
+                (64 << 10, np.float16, "mean"),
+                (1 << 10, np.float16, "mean"),
+                (64 << 10, np.float16, "max"),
+                (64 << 10, np.float32, "mean"),
+            ]
+        ]
+        ordered = comm.with_options(deterministic=True)
+        return [*chosen, ordered.choose(collective, 64 << 10, np.float16).algorithm]
+
+    small = {"all_reduce": "recursive_doubling", "reduce_scatter": "circulant"}
+    wanted = ["exchange", small[collective], "ring", "ring", "pairwise"]
+    assert run_ranks(2, body) == [wanted] * 2
