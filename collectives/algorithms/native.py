@@ -15,6 +15,7 @@ import numpy as np
 
 from collectives.algorithms.stepwise import Task
 from collectives.buffers import as_bytes
+from collectives.group import Group
 from collectives.kernels import Array, Kernel
 from collectives.partition import Bounds
 from collectives.watchdog import Guarded
@@ -125,6 +126,15 @@ def all_to_all(task: Task) -> None:
     incoming = [as_bytes(task.work), _extents(task.bounds, itemsize)]
     with _guard(task, "Alltoallv"):
         task.group.native.Alltoallv(outgoing, incoming)
+
+
+def all_gather_rows(group: Group, row: Array, timeout_s: float) -> Array:
+    """Return a row of numbers from every rank, once they have agreed on a call."""
+    rows = np.empty((group.size, row.size), row.dtype)
+    task = Task(group, (), row, row, timeout_s=timeout_s)
+    with _guard(task, "Allgather"):
+        group.native.Allgather(row, rows)
+    return rows
 
 
 def _reduce(task: Task, name: str, root: dict[str, int], finish: bool = True) -> None:
