@@ -11,7 +11,7 @@ import numpy as np
 
 from collectives import selection
 from collectives.algorithms import REDUCING, TABLE, Algorithm
-from collectives.algorithms.small import all_gather_bytes
+from collectives.algorithms.small import all_gather_errors
 from collectives.algorithms.stepwise import Task
 from collectives.buffers import flat_source, flat_work, same_memory
 from collectives.descriptor import Descriptor
@@ -178,12 +178,9 @@ class Planner:
     def _check_function(self, function: Calling) -> None:
         """Raise the same error on all ranks if a caller's function failed on one."""
         error, function.error = function.error, ""
-        texts = all_gather_bytes(self.group, error.encode(), self.options.timeout_s)
-        told = [f"rank {r}: {t.decode()}" for r, t in enumerate(texts) if t]
-        if told:
-            raise UnsupportedError(
-                f"the function given as op failed: {'; '.join(told)}"
-            )
+        errors = all_gather_errors(self.group, error, self.options.timeout_s)
+        if errors:
+            raise UnsupportedError(f"the function given as op failed: {errors}")
 
     def task(
         self,

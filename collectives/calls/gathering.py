@@ -13,7 +13,7 @@ import numpy as np
 
 from collectives.algorithms import native
 from collectives.algorithms.small import (
-    all_gather_bytes,
+    all_gather_errors,
     all_gather_rows,
     all_to_all_lengths,
     broadcast_bytes,
@@ -259,13 +259,9 @@ def _common_out(
             target = check_out(out, shape, dtype)
         except (TypeError, ValueError) as own:
             error = str(own)
-    timeout_s = planner.options.timeout_s
-    flag = np.array([bool(error)], np.int64)
-    if _rows(planner, flag).any():
-        texts = all_gather_bytes(planner.group, error.encode(), timeout_s)
-        raise InvalidArgumentError(
-            "; ".join(f"rank {r}: {t.decode()}" for r, t in enumerate(texts) if t)
-        )
+    errors = all_gather_errors(planner.group, error, planner.options.timeout_s)
+    if errors:
+        raise InvalidArgumentError(errors)
     assert target is not None
     return target
 

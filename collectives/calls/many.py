@@ -13,7 +13,7 @@ from collectives.buffers import as_array, extent, flat_source
 from collectives.calls import Call, target_for
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
-from collectives.kernels import Array, Kernel, Op, check_op, kernel_for
+from collectives.kernels import Array, Op, check_op, kernel_for
 from collectives.plans import Plan, Planner
 from collectives.selection import wanted
 
@@ -42,7 +42,10 @@ def all_reduce_many(
         [array.size for array in given],
         bytes_per_pack,
     )
-    moves = [(pack, _plan(planner, pack, kernels, algorithm)) for pack in packs]
+    moves = [
+        (pack, planner.plan_pack(kernels[pack.members[0]], _like(pack), algorithm))
+        for pack in packs
+    ]
     name = wanted("all_reduce", planner.options, algorithm)
     descriptor = _describe("all_reduce_many", given, -1, bytes_per_pack, moves, name)
     return Call(descriptor, lambda: _run(planner, moves, given, targets))
@@ -67,11 +70,10 @@ def broadcast_many(
     packs = packing.make_packs(
         [array.dtype for array in given], [a.size for a in given], bytes_per_pack
     )
-    moves = []
-    for pack in packs:
-        like = np.broadcast_to(np.empty((), pack.dtype), (pack.elements,))
-        plan = planner.plan("broadcast", like, None, root, algorithm)
-        moves.append((pack, plan))
+    moves = [
+        (pack, planner.plan("broadcast", _like(pack), None, root, algorithm))
+        for pack in packs
+    ]
     name = wanted("broadcast", planner.options, algorithm)
     descriptor = _describe("broadcast_many", given, root, bytes_per_pack, moves, name)
     return Call(descriptor, lambda: _run(planner, moves, given, targets))
@@ -94,11 +96,9 @@ def _lists(
     return given, outs
 
 
-def _plan(
-    planner: Planner, pack: packing.Pack, kernels: list[Kernel], algorithm: str | None
-) -> Plan:
-    like = np.broadcast_to(np.empty((), pack.dtype), (pack.elements,))
-    return planner.plan_pack(kernels[pack.members[0]], like, algorithm)
+def _like(pack: packing.Pack) -> Array:
+    """Return an array of the pack's dtype and size, without its memory."""
+    return np.broadcast_to(np.empty((), pack.dtype), (pack.elements,))
 
 
 def _describe(

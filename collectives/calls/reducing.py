@@ -77,9 +77,8 @@ def scan(
     if not exclusive:
         return moving(planner, plan, array, out)
     assert plan.kernel is not None
-    first = identity(
-        plan.kernel
-    )  # on all ranks, so that all refuse where there is none
+    # On all ranks, though only rank 0 needs it: all must refuse where there is none.
+    first = identity(plan.kernel)
     target = target_for(out, array.shape, plan.result_dtype)
 
     def run() -> Array:
