@@ -22,9 +22,11 @@ from collectives.errors import (
     PeerFailedError,
     UnsupportedError,
 )
+from collectives.gradient_packs import GradientPacks
 from collectives.handles import Handle
 from collectives.kernels import OPS, ReduceOp
 from collectives.options import Options
+from collectives.registered import SHARED, SharedResult
 from collectives.selection import Choice
 from collectives.shortcuts import (
     all_gather,
@@ -53,11 +55,13 @@ from collectives.topology import Topology
 __all__ = [
     "ALGORITHMS",
     "OPS",
+    "SHARED",
     "BrokenCommunicatorError",
     "Choice",
     "CollectiveError",
     "CollectiveTimeoutError",
     "Communicator",
+    "GradientPacks",
     "Handle",
     "InvalidArgumentError",
     "LaunchError",
@@ -65,6 +69,7 @@ __all__ = [
     "Options",
     "PeerFailedError",
     "ReduceOp",
+    "SharedResult",
     "Topology",
     "UnsupportedError",
     "__version__",

@@ -13,6 +13,7 @@ the memory of the machine, and cost only what is carved from them.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import secrets
@@ -58,7 +59,8 @@ class Arena:
 
         `descriptor` is the file behind it, to reserve space in; the arena closes it.
         """
-        self._memory = memory
+        self.memory = memory
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         self._view = memoryview(memory)
         self._descriptor = descriptor
         start = rank * heap_bytes
@@ -127,7 +129,7 @@ class Arena:
         """Return whole pages to the system; whoever gets them next finds zeros."""
         if hasattr(mmap, "MADV_REMOVE"):
             with suppress(OSError):
-                self._memory.madvise(mmap.MADV_REMOVE, start, nbytes)
+                self.memory.madvise(mmap.MADV_REMOVE, start, nbytes)
                 return
         for low in range(start, start + nbytes, WHOLE_PAGES):
             high = min(low + WHOLE_PAGES, start + nbytes)
@@ -141,7 +143,7 @@ class Arena:
         """
         with suppress(BufferError):
             self._view.release()
-            self._memory.close()
+            self.memory.close()
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

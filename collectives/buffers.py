@@ -104,6 +104,23 @@ def flat_work(out: Array, dtype: np.dtype[Any]) -> tuple[Array, bool]:
     return np.empty(out.size, dtype), False
 
 
+def source_beside(array: Array, target: Array, work: Array, direct: bool) -> Array:
+    """Return what is given, flat, as `work` has it: that very array, or one apart.
+
+    Args:
+        array: the caller's input.
+        target: where the caller wants the result.
+        work: where the result is computed; in `target` itself if `direct`.
+        direct: see `flat_work`.
+    """
+    if array is target and direct:
+        return work
+    source = flat_source(array, work.dtype)
+    if np.may_share_memory(source, work):
+        return work if same_memory(source, work) else source.copy()
+    return source
+
+
 def as_bytes(flat: Array) -> Array:
     """Return a flat array's memory as bytes."""
     return flat.view(np.uint8)

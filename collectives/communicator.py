@@ -10,12 +10,13 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from collectives import exits, express, forks, recorder
+from collectives import exits, express, forks, recorder, registered
 from collectives.algorithms import REDUCING, TABLE
 from collectives.background import Background
 from collectives.calls import Call, groups, points
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
+from collectives.gradient_packs import GradientPacks
 from collectives.group import Group
 from collectives.handles import Engine, Handle
 from collectives.joining import Join
@@ -202,11 +203,49 @@ class Communicator(Background):
     def _is(self, root: int) -> bool:
         return self._group.rank == root
 
+    def empty(self, shape: Any, dtype: Any = float) -> Any:
+        """Return a registered array, which calls on this host need not copy first.
+
+        It is a NumPy array like any other, in memory that the ranks of the host share;
+        where none is shared it is an ordinary one. Not collective: each rank may make
+        what it likes. Its memory is given back when its last view is gone.
+
+        Raises:
+            MemoryError: the machine has no memory for it.
+        """
+        return registered.empty(self._group.arena, shape, dtype)
+
+    def zeros(self, shape: Any, dtype: Any = float) -> Any:
+        """Return a registered array of zeros; see `empty`."""
+        return self.full(shape, 0, dtype)
+
+    def full(self, shape: Any, value: Any, dtype: Any = float) -> Any:
+        """Return a registered array filled with a value; see `empty`."""
+        array = self.empty(shape, dtype)
+        array[...] = value
+        return array
+
+    def packs(self, arrays: Sequence[Any]) -> GradientPacks:
+        """Return registered memory, twice, for a list of arrays that is reduced often.
+
+        ::
+
+            packs = comm.packs(parameters)
+            for batch in batches:
+                gradients = packs.next()         # one array for each parameter
+                compute_into(gradients, batch)
+                comm.all_reduce_many(gradients, "mean", out=gradients)
+
+        Args:
+            arrays: their shapes and dtypes are what counts.
+        """
+        return GradientPacks(self.empty, arrays)
+
     def _submit(
         self, prepare: Callable[..., Call], *arguments: Any, out: Any = None
     ) -> Any:
         result = submit(self._planner, prepare, *arguments)
-        return result if out is None else out
+        return result if out is None or out is registered.SHARED else out
 
     def _quickly(self, x: Any, op: Op, out: Any, algorithm: str | None) -> Any:
         return express.all_reduce(self._planner, x, op, out, algorithm)

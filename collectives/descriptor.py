@@ -34,6 +34,8 @@ class Descriptor:
     """Bounds of the ranks' blocks, where the caller may choose them."""
     packs: int = -1
     """`bytes_per_pack`, for lists."""
+    result: str = ""
+    """What is made of the result, where that is not each rank's own array."""
     options: str = ""
     """The options that must be the same, where these are told at all."""
     algorithm: str = ""
@@ -67,6 +69,7 @@ class Descriptor:
                 (f"blocks {self.splits}", self.splits),
                 (f"bytes_per_pack {self.packs}", self.packs >= 0),
                 (self.algorithm, self.algorithm),
+                (f"out {self.result}", self.result),
             )
             if there
         ]

@@ -26,6 +26,7 @@ from collectives.handles import Engine
 from collectives.kernels import Array
 from collectives.racing import Race
 from collectives.recorder import Members, Site, here
+from collectives.registered import Results
 from collectives.topology import Topology
 from collectives.transport import Messages
 from collectives.waiting import SPINS, Liveness, PeerLost, TimedOut, wait_until
@@ -113,6 +114,8 @@ class Group:
         """Why there will never be one."""
         self.not_direct = ""
         """Why the members cannot read each other's memory."""
+        self.results: Results | None = None
+        """Results that are common to the ranks; there with the window."""
         self.part = -1
         """Where this rank has carved its part of the window."""
         self.plans: dict[Any, dict[Any, Any]] = {}
@@ -340,6 +343,8 @@ class Group:
             group.close()
         if self.board is not None:
             self.board.close()
+        if self.results is not None:
+            self.results.close()
         self.window = None
         for place in (self.lines, self.part):
             if self.arena is not None and place >= 0:

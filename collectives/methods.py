@@ -192,7 +192,7 @@ class Collectives:
             bytes_per_pack: how much travels together at most; 0 chooses.
             algorithm: one of `ALGORITHMS["all_reduce"]`, for every pack.
         """
-        given = None if out is None else list(out)
+        given = out if out is None or isinstance(out, list) else list(out)
         result: list[Any] = self._submit(
             many.all_reduce_many,
             arrays,
@@ -213,7 +213,7 @@ class Collectives:
         algorithm: str | None = None,
     ) -> list[Any]:
         """Give every rank the root's list of arrays; small ones travel together."""
-        given = None if out is None else list(out)
+        given = out if out is None or isinstance(out, list) else list(out)
         result: list[Any] = self._submit(
             many.broadcast_many,
             arrays,

@@ -17,6 +17,7 @@ from collectives.algorithms import direct
 from collectives.board import FIRST, SOURCE, TARGET, WINDOW
 from collectives.fence import trusted
 from collectives.group import Group
+from collectives.registered import Results
 from collectives.window import Window, part_bytes
 
 TRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
@@ -52,6 +53,7 @@ def open_window(group: Group, timeout_s: float) -> None:
     if not without:
         group.part = place
         group.window = Window(arena, places)
+        group.results = Results(arena)
         return
     if place >= 0:
         arena.release(place)

@@ -30,7 +30,10 @@ class Pack(NamedTuple):
 
 
 def make_packs(
-    dtypes: Sequence[np.dtype[Any]], sizes: Sequence[int], bytes_per_pack: int = 0
+    dtypes: Sequence[np.dtype[Any]],
+    sizes: Sequence[int],
+    bytes_per_pack: int = 0,
+    endless: bool = False,
 ) -> list[Pack]:
     """Cut a list of arrays into packs of at most `bytes_per_pack`.
 
@@ -39,6 +42,7 @@ def make_packs(
         sizes: elements of each array; may be 0.
         bytes_per_pack: 0 means `AUTO_PACK_BYTES`. An array of that size or larger is a
             pack of its own.
+        endless: never close a pack: what travels through a window needs no buffer.
 
     Returns:
         Packs in the order of their first member; every position in exactly one.
@@ -49,6 +53,7 @@ def make_packs(
     for position, (dtype, size) in enumerate(zip(dtypes, sizes, strict=True)):
         place = open_packs.get(dtype)
         room = 0 if place is None else limit - packs[place].elements * dtype.itemsize
+        room = limit if endless else room
         if size * dtype.itemsize >= limit:
             packs.append(Pack(dtype, (position,), size))
         elif place is not None and size * dtype.itemsize <= room:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from collectives.algorithms import AUTO, REDUCING, SHARED, TABLE
 from collectives.algorithms.small import all_gather_errors
 from collectives.algorithms.stepwise import Task
 from collectives.board import RIVAL
-from collectives.buffers import flat_source, flat_work, same_memory
+from collectives.buffers import flat_work, source_beside
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError, UnsupportedError
 from collectives.group import Group
@@ -23,6 +23,8 @@ from collectives.kernels import Array, Calling, Kernel, Op, kernel_for
 from collectives.narrow import narrow_into
 from collectives.options import Options
 from collectives.partition import Bounds, even_bounds
+
+R = TypeVar("R")
 
 PLANS_KEPT = 4096
 RIDES = "recursive_doubling"  # the pattern of the agreement across hosts
@@ -58,7 +60,7 @@ class Planner:
         selection.check_option(options)
         self.group = group
         self.options = options
-        self.plans: dict[Any, Plan] = group.plans.setdefault(options, {})
+        self.plans: dict[Any, Any] = group.plans.setdefault(options, {})
 
     def choose(
         self, collective: str, nbytes: int, kernel: Kernel | None, algorithm: str | None
@@ -121,6 +123,17 @@ class Planner:
             self._keep(key, plan)
         return plan
 
+    def plan_common(self, array: Array, op: Op) -> Plan:
+        """Return the plan of an all-reduce whose result is common to the ranks."""
+        key = ("common", array.dtype, array.shape, op)
+        plan = self.plans.get(key)
+        if plan is None:
+            plan = self.plan("all_reduce", array, op, -1, SHARED)
+            common = replace(plan.descriptor, result="SHARED")
+            plan = replace(plan, descriptor=common, mail=None, task=None)
+            self._keep(key, plan)
+        return plan
+
     def plan_pack(self, kernel: Kernel, pack: Array, algorithm: str | None) -> Plan:
         """Return the plan for one pack of an `all_reduce_many`, in its work dtype."""
         key = (kernel, pack.size, algorithm)
@@ -145,7 +158,15 @@ class Planner:
             self._keep(key, plan)
         return plan
 
-    def _keep(self, key: Any, plan: Plan) -> None:
+    def known(self, key: Any, make: Callable[[], R]) -> R:
+        """Return what has been made for a key before, or make it now."""
+        kept = self.plans.get(key)
+        if kept is None:
+            kept = make()
+            self._keep(key, kept)
+        return cast(R, kept)
+
+    def _keep(self, key: Any, plan: Any) -> None:
         if len(self.plans) >= PLANS_KEPT:
             self.plans.clear()
         self.plans[key] = plan
@@ -221,14 +242,9 @@ class Planner:
     def move(self, plan: Plan, array: Array, target: Array) -> None:
         """Run a plan from the caller's array into the caller's target."""
         work, direct = flat_work(target, plan.work_dtype)
-        if array is target and direct:
-            source = work
-        else:
-            source = flat_source(array, plan.work_dtype)
-            if not direct and array.dtype != plan.work_dtype:
-                work = source  # it is ours: no need for two such arrays
-            elif np.may_share_memory(source, work):
-                source = work if same_memory(source, work) else source.copy()
+        source = source_beside(array, target, work, direct)
+        if not direct and array.dtype != plan.work_dtype:
+            work = source  # it is ours: no need for two such arrays
         self.move_flat(plan, source, work)
         if not direct:
             narrow_into(work, target)
@@ -237,11 +253,13 @@ class Planner:
         """Run a plan between flat arrays of its `work_dtype`; in place if the same."""
         root = plan.descriptor.root
         plan.run(self.task(plan.bounds, source, work, plan.kernel, root))
-        if plan.kernel is not None and isinstance(plan.kernel.combine, Calling):
-            self._check_function(plan.kernel.combine)
+        self.check(plan)
 
-    def _check_function(self, function: Calling) -> None:
-        """Raise the same error on all ranks if a caller's function failed on one."""
+    def check(self, plan: Plan) -> None:
+        """Raise the same error on all ranks if a function given as op failed on one."""
+        function = plan.kernel.combine if plan.kernel is not None else None
+        if not isinstance(function, Calling):
+            return
         error, function.error = function.error, ""
         errors = all_gather_errors(self.group, error, self.options.timeout_s)
         if errors:

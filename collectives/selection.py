@@ -238,7 +238,7 @@ def _on_one_host(
     )
     if native_too and mpi is not None:
         ranges += QUICK_NATIVE.get(mpi.vendor, {}).get(collective, ())
-    names = _in(sorted(ranges), nbytes).split()
+    names = _in(tuple(sorted(ranges)), nbytes).split()
     same_bits = native_too and (kernel is None or group.size == 2 or names == [NATIVE])
     return tuple(
         name

@@ -34,7 +34,7 @@ class Window:
 
     def __init__(self, arena: Arena, places: list[int]) -> None:
         """Use the parts, by rank; each of `part_bytes(len(places))` bytes."""
-        self._arena = arena
+        self.arena = arena
         self._slot_bytes = slot_bytes(len(places))
         self.mail_bytes = min(MAIL_BYTES, 2 * MAIL_BYTES // len(places))
         self._places = places
@@ -42,7 +42,7 @@ class Window:
 
     def _view(self, place: int, dtype: np.dtype[Any], count: int) -> Array:
         """Return an array of memory anywhere in the arena."""
-        memory = self._arena.view(place, count * dtype.itemsize)
+        memory = self.arena.view(place, count * dtype.itemsize)
         array: Array = np.ndarray(count, dtype, memory)
         return array
 

@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from collectives import schedules
-from collectives.algorithms import direct, native, ordered, scanning, shared
+from collectives.algorithms import (
+    direct,
+    native,
+    ordered,
+    scanning,
+    shared,
+    shared_sums,
+)
 from collectives.algorithms.stepwise import Task, run_schedule
 from collectives.schedules import Schedule
 
@@ -112,7 +119,7 @@ def _direct(run: Callable[[Task], None], sums_stay: bool = False) -> Algorithm:
 TABLE: dict[str, dict[str, Algorithm]] = {
     "all_reduce": {
         NATIVE: _native(native.all_reduce),
-        SHARED: _shared(shared.all_reduce, sums_stay=True),
+        SHARED: _shared(shared_sums.all_reduce, sums_stay=True),
         DIRECT: _direct(direct.all_reduce, sums_stay=True),
         "recursive_doubling": Algorithm(
             _stepwise(schedules.recursive_doubling, everything),
@@ -149,7 +156,7 @@ TABLE: dict[str, dict[str, Algorithm]] = {
     },
     "reduce": {
         NATIVE: _native(native.reduce),
-        SHARED: _shared(shared.reduce, sums_stay=True),
+        SHARED: _shared(shared_sums.reduce, sums_stay=True),
         DIRECT: _direct(direct.reduce, sums_stay=True),
         "tree": Algorithm(
             _rooted(schedules.tree_reduce, everything_at_root),

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from collectives import packing
-from collectives.buffers import as_array, extent, flat_source
+from collectives.algorithms import SHARED
+from collectives.algorithms.shared_sums import laid_all_reduce
+from collectives.buffers import (
+    as_array,
+    extent,
+    flat_source,
+    flat_work,
+    source_beside,
+)
 from collectives.calls import Call, target_for
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
-from collectives.kernels import Array, Op, check_op, kernel_for
+from collectives.gradient_packs import Views
+from collectives.kernels import Array, Kernel, Op, check_op, kernel_for
+from collectives.laid import Laid
+from collectives.narrow import narrow_into
 from collectives.plans import Plan, Planner
 from collectives.selection import wanted
 
@@ -30,29 +41,66 @@ def all_reduce_many(
 ) -> Call:
     """Combine each array of a list over all ranks."""
     check_op(op)
+    if out is arrays and isinstance(arrays, Views):
+        flats = arrays.flats
+        whole = all_reduce_many(planner, flats, op, flats, bytes_per_pack, algorithm)
+        return whole._replace(run=lambda: (whole.run(), arrays)[1])
     given, outs = _lists(arrays, out, bytes_per_pack)
-    kernels = [kernel_for(op, array.dtype) for array in given]
+    key = (tuple((x.dtype, x.shape) for x in given), op, bytes_per_pack, algorithm)
+    known = planner.known(key, lambda: _plan(planner, given, *key[1:]))
     targets = [
         target_for(its_out, array.shape, kernel.result_dtype)
-        for array, its_out, kernel in zip(given, outs, kernels, strict=True)
+        for array, its_out, kernel in zip(given, outs, known.kernels, strict=True)
     ]
     given = given if out is None else _apart(given, targets)
+    return Call(
+        known.descriptor,
+        lambda: _run(planner, known.moves, given, targets),
+        windowed=any(planner.windowed(plan) for _, plan in known.moves),
+    )
+
+
+class _Known(NamedTuple):
+    """What follows from the dtypes and shapes of a list."""
+
+    descriptor: Descriptor
+    kernels: list[Kernel]
+    moves: list[Move]
+
+
+def _plan(
+    planner: Planner,
+    given: list[Array],
+    op: Op,
+    bytes_per_pack: int,
+    algorithm: str | None,
+) -> _Known:
+    kernels = [kernel_for(op, array.dtype) for array in given]
+    small = planner.choose("all_reduce", 0, kernels[0], algorithm) if given else None
+    flows = small is not None and small.algorithm == SHARED and planner.group.size > 1
     packs = packing.make_packs(
-        [kernel.work_dtype for kernel in kernels],
+        [
+            array.dtype if flows and kernel.kind == "e" else kernel.work_dtype
+            for array, kernel in zip(given, kernels, strict=True)
+        ],
         [array.size for array in given],
         bytes_per_pack,
+        endless=flows,
     )
     moves = [
-        (pack, planner.plan_pack(kernels[pack.members[0]], _like(pack), algorithm))
+        (
+            pack,
+            planner.plan_pack(
+                kernels[pack.members[0]],
+                _like(pack),
+                SHARED if flows and len(pack.members) > 1 else algorithm,
+            ),
+        )
         for pack in packs
     ]
     name = wanted("all_reduce", planner.options, algorithm)
     descriptor = _describe("all_reduce_many", given, -1, bytes_per_pack, moves, name)
-    return Call(
-        descriptor,
-        lambda: _run(planner, moves, given, targets),
-        windowed=any(planner.windowed(plan) for _, plan in moves),
-    )
+    return _Known(descriptor, kernels, moves)
 
 
 def broadcast_many(
@@ -136,14 +184,41 @@ def _run(
         goals = [targets[position] for position in pack.members]
         if len(members) == 1:
             planner.move(plan, members[0], goals[0])
-            continue
-        buffer = np.empty(pack.elements, plan.work_dtype)
-        packing.pack_into(buffer, [flat_source(m, plan.work_dtype) for m in members])
-        planner.move_flat(plan, buffer, buffer)
-        parts = packing.unpack(buffer, [member.size for member in members])
-        for goal, part in zip(goals, parts, strict=True):
-            goal[...] = part.reshape(goal.shape)
+        elif plan.choice.algorithm == SHARED:
+            _flow(planner, plan, members, goals)
+        else:
+            _pack(planner, plan, members, goals)
     return targets
+
+
+def _pack(
+    planner: Planner, plan: Plan, members: list[Array], goals: list[Array]
+) -> None:
+    """Copy arrays into a buffer, move it as one, and copy the results out of it."""
+    buffer = np.empty(sum(member.size for member in members), plan.work_dtype)
+    packing.pack_into(buffer, [flat_source(m, plan.work_dtype) for m in members])
+    planner.move_flat(plan, buffer, buffer)
+    parts = packing.unpack(buffer, [member.size for member in members])
+    for goal, part in zip(goals, parts, strict=True):
+        goal[...] = part.reshape(goal.shape)
+
+
+def _flow(
+    planner: Planner, plan: Plan, members: list[Array], goals: list[Array]
+) -> None:
+    """Let arrays flow through the window, one behind the other, without a buffer."""
+    dtype = plan.work_dtype
+    works = [flat_work(goal, dtype) for goal in goals]
+    sources = [
+        source_beside(member, goal, work, direct)
+        for member, goal, (work, direct) in zip(members, goals, works, strict=True)
+    ]
+    task = planner.task(plan.bounds, sources[0], works[0][0], plan.kernel)
+    laid_all_reduce(task, Laid(sources), Laid([work for work, _ in works]))
+    planner.check(plan)
+    for goal, (work, direct) in zip(goals, works, strict=True):
+        if not direct:
+            narrow_into(work, goal)
 
 
 def _apart(given: list[Array], targets: list[Array]) -> list[Array]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from collectives.algorithms import AUTO
+from collectives.algorithms import SHARED as SHARED_ALGORITHM
+from collectives.algorithms.shared_sums import common_all_reduce
+from collectives.board import TARGET
 from collectives.buffers import as_array, flat_source
 from collectives.calls import (
     Call,
@@ -19,9 +23,10 @@ from collectives.calls import (
     with_length,
 )
 from collectives.errors import UnsupportedError
-from collectives.kernels import Array, Op, check_op, identity, quiet
+from collectives.kernels import Array, Kernel, Op, check_op, identity, quiet
 from collectives.narrow import narrow_into
 from collectives.plans import Plan, Planner
+from collectives.registered import SHARED, SharedResult
 
 
 def all_reduce(
@@ -29,6 +34,8 @@ def all_reduce(
 ) -> Call:
     """Combine over all ranks; everybody gets the result."""
     array = as_array(x)
+    if out is SHARED:
+        return _sharing(planner, array, op, algorithm)
     plan = planner.plan("all_reduce", array, op, -1, algorithm)
     if not planner.group.joining:
         if plan.mail is not None:
@@ -57,6 +64,40 @@ def _mailing(planner: Planner, plan: Plan, array: Array, out: Any) -> Call:
         return target
 
     return Call(plan.descriptor, run)
+
+
+def _sharing(planner: Planner, array: Array, op: Op, algorithm: str | None) -> Call:
+    """Return the call whose result is one copy for the ranks of a host."""
+    group = planner.group
+    if group.joining:
+        raise UnsupportedError("out=SHARED inside a join")
+    if group.size == 1 or not group.one_board or group.no_window:
+        plan = planner.plan("all_reduce", array, op, -1, algorithm)
+        call = moving(planner, plan, array, None)
+        return Call(call.descriptor, lambda: SharedResult(call.run(), None))
+    if algorithm not in (None, AUTO, SHARED_ALGORITHM):
+        raise UnsupportedError(f"out=SHARED by {algorithm}; it goes by shared")
+    plan = planner.plan_common(array, op)
+    if cast(Kernel, plan.kernel).in_order:
+        raise UnsupportedError("out=SHARED with a function as op")
+
+    def run() -> SharedResult:
+        board, window, results = group.board, group.window, group.results
+        assert board is not None and window is not None and results is not None
+        source, options = flat_source(array, plan.work_dtype), planner.options
+        if group.rank == 0:
+            poison = options.check == "full"
+            board.write(TARGET, results.place(max(1, source.nbytes), poison))
+        group.hand_over(options.timeout_s)
+        place = board.read_first(TARGET)
+        if place < 0:
+            raise UnsupportedError(f"no memory for a SharedResult of {source.nbytes} B")
+        common = window.view(place, plan.work_dtype, source.size)
+        common_all_reduce(planner.task(plan.bounds, source, common, plan.kernel))
+        results.made += 1
+        return SharedResult(common.reshape(array.shape), results)
+
+    return Call(plan.descriptor, run, windowed=planner.windowed(plan))
 
 
 def _riding(planner: Planner, plan: Plan, array: Array, out: Any) -> Call:

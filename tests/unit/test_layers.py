@@ -15,10 +15,10 @@ LAYERS = {
     "collectives": (
         "_version errors options partition launcher ending fence",
         "descriptor arena board waiting watchdog schedules buffers kernels narrow "
-        "handles recorder cycles forks window racing",
+        "handles recorder cycles forks window racing laid registered",
         "topology transport farewell group",
         "algorithms selection deriving opening",
-        "packing pickling plans",
+        "packing pickling plans gradient_packs",
         "calls agreement verdicts contents joining",
         "communicator methods background outsider submission express exits startup "
         "shortcuts",

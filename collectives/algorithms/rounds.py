@@ -1,0 +1,79 @@
+"""What all that goes through a window has in common: rounds of hand-overs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+
+from collectives.algorithms.ordered import combine_in_order
+from collectives.algorithms.stepwise import Task
+from collectives.board import ROUNDS
+from collectives.kernels import Array
+from collectives.partition import Bounds
+
+Slots = list[Array]
+
+
+class Rounds:
+    """A task, its window, and how the one is cut to go through the other."""
+
+    def __init__(self, task: Task, divided: bool) -> None:
+        """Give each peer its part of a slot if `divided`; else a slot is one whole."""
+        group, window, board = task.group, task.group.window, task.group.board
+        assert window is not None and board is not None, "see opening.py"
+        self.task, self.rank, self.size = task, group.rank, group.size
+        self.window, self.board = window, board
+        dtype = task.work.dtype
+        self.slots = (window.slots(0, dtype), window.slots(1, dtype))
+        self.length = max(
+            1, min(window.length(dtype.itemsize), task.segment_bytes // dtype.itemsize)
+        )
+        if divided:
+            self.length = max(1, self.length // group.size)
+        self.widens = task.kernel is not None and task.kernel.work_dtype != dtype
+
+    def span(self, bounds: Bounds, block: int, number: int) -> slice:
+        """Return what round `number` moves of a block; empty behind its end."""
+        low = bounds[block] + number * self.length
+        return slice(low, min(low + self.length, bounds[block + 1]))
+
+    def place(self, block: int, span: slice) -> slice:
+        """Return where in a divided slot something for or from a rank lies."""
+        start = block * self.length
+        return slice(start, start + max(0, span.stop - span.start))
+
+    def count(self, bounds: Bounds) -> int:
+        """Return how many rounds these blocks take."""
+        longest = max(high - low for low, high in pairwise(bounds))
+        return -(-longest // self.length)
+
+    def hand_over(self) -> None:
+        """Wait until all have come to this point."""
+        self.task.group.hand_over(self.task.timeout_s)
+
+    def run(
+        self,
+        bounds: Bounds,
+        write: Callable[[int, Array], None],
+        read: Callable[[int, Slots], None],
+    ) -> None:
+        """Go through the rounds that the longest block of any rank takes."""
+        board = self.board
+        board.write(ROUNDS, self.count(bounds))
+        number, last = 0, 1
+        while number < last:
+            slots = self.slots[number & 1]
+            write(number, slots[self.rank])
+            self.hand_over()
+            if number == 0:
+                last = max(board.read(ROUNDS))
+            read(number, slots)
+            number += 1
+
+    def combine(self, parts: list[Array], target: Array, last: bool = True) -> None:
+        """Put the sum, in rank order, into `target`, if there is anything to add."""
+        if target.size:
+            room = self.task.group.scratch(8 * target.size if self.widens else 0)
+            combine_in_order(self.task, parts, target, room.view(np.float32), last)

@@ -1,0 +1,155 @@
+"""Registered arrays: NumPy arrays that lie in the memory shared by a host.
+
+To make one is a local affair: it is carved from the rank's own heap, and no other rank
+needs to know. In a call the ranks tell each other where their arrays lie, and read them
+there. After a call has returned no rank reads another one's array, so its owner may
+write into it, or let go of it, at any time. When the last view of it is gone, its
+memory goes back to the heap; nothing has to be freed, and nobody is asked.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Final
+
+import numpy as np
+
+from collectives.arena import Arena
+from collectives.errors import InvalidArgumentError
+from collectives.kernels import Array
+
+GENERATIONS = 2  # areas for common results, used by turns
+
+
+def empty(arena: Arena | None, shape: Any, dtype: Any) -> Array:
+    """Return a registered array; an ordinary one where no memory is shared.
+
+    Raises:
+        MemoryError: the machine has no memory for it.
+    """
+    if arena is None:
+        return np.empty(shape, dtype)
+    like: Array = np.broadcast_to(np.empty((), dtype), shape)
+    if not like.size:
+        return np.empty(shape, dtype)
+    offset = arena.carve(like.nbytes)
+    memory = arena.view(offset, like.nbytes)
+    array: Array = np.ndarray(like.shape, like.dtype, memory)
+    weakref.finalize(array, arena.let_go, offset).atexit = False
+    return array
+
+
+def place_of(arena: Arena, flat: Array) -> int:
+    """Return where in the arena a contiguous array lies; -1 if it does not."""
+    base: Any = flat.base
+    if base is None:
+        return -1
+    if base is not arena.memory and getattr(base, "base", None) is not arena.memory:
+        return -1
+    return flat.ctypes.data - arena.address
+
+
+class _Shared:
+    """The type of `SHARED`."""
+
+    def __repr__(self) -> str:
+        return "collectives.SHARED"
+
+
+SHARED: Final = _Shared()
+"""As `out`: the result is to be one copy for all ranks of a host, a `SharedResult`."""
+
+
+class SharedResult:
+    """A result that lies once in the memory of a host, for all its ranks to read.
+
+    It lasts until the second next call with `out=SHARED` on this communicator; whoever
+    needs it longer takes a `copy()`.
+    """
+
+    def __init__(self, array: Array, results: Results | None) -> None:
+        """Wrap `array`, the latest of the `results`; None: it lasts for ever."""
+        self._array = array
+        self._array.flags.writeable = False
+        self._results = results
+        self._number = results.made if results is not None else 0
+
+    @property
+    def array(self) -> Array:
+        """The result, read-only.
+
+        Raises:
+            InvalidArgumentError: two later results have been made since.
+        """
+        made = self._results.made if self._results is not None else 0
+        since = made - self._number
+        if since >= GENERATIONS:
+            raise InvalidArgumentError(
+                f"a SharedResult lasts until the second next call; {since} have been "
+                "made since; take a copy() of what is needed longer"
+            )
+        return self._array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The array's shape."""
+        shape: tuple[int, ...] = self._array.shape
+        return shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The array's dtype."""
+        return self._array.dtype
+
+    def copy(self) -> Array:
+        """Return an array of the caller's own."""
+        mine: Array = self.array.copy()
+        return mine
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """Let NumPy read it."""
+        return np.array(self.array, dtype, copy=copy)
+
+    def __repr__(self) -> str:
+        """Return shape and dtype."""
+        return f"<SharedResult {self.dtype} {self.shape}>"
+
+
+class Results:
+    """The areas of a group's common results; one rank has carved them."""
+
+    def __init__(self, arena: Arena) -> None:
+        """Begin without any."""
+        self._arena = arena
+        self._areas: list[tuple[int, int]] = [(-1, 0)] * (GENERATIONS + 1)
+        self.made = 0
+        """How many results there have been."""
+
+    def place(self, nbytes: int, poison: bool) -> int:
+        """Return where the next result goes, on the rank that carves; -1: nowhere.
+
+        With `poison` what has expired is overwritten by NaN, and for that lasts for one
+        turn longer.
+        """
+        turns = GENERATIONS + poison
+        turn = (self.made + 1) % turns
+        place, room = self._areas[turn]
+        if room < nbytes:
+            if place >= 0:
+                self._arena.release(place)
+            self._areas[turn] = (-1, 0)
+            try:
+                self._areas[turn] = self._arena.carve(nbytes), nbytes
+            except MemoryError:
+                return -1
+        if poison and self._areas[(turn + 1) % turns][0] >= 0:
+            place, room = self._areas[(turn + 1) % turns]
+            np.ndarray(room, np.uint8, self._arena.view(place, room))[:] = 0xFF
+        return self._areas[turn][0]
+
+    def close(self) -> None:
+        """Give the areas back."""
+        for place, room in self._areas:
+            if room:
+                self._arena.release(place)
+        self._areas = [(-1, 0)] * (GENERATIONS + 1)
