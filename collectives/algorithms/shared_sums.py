@@ -2,9 +2,11 @@
 
 Of every round each rank adds up one block and publishes the sum: a reduce-scatter into
 the window. The others copy it out: an all-gather from the window. The two are one round
-apart, so that one hand-over a round tells of both. What lies in shared memory already
-(registered.py) is read where it is, and a result that is common to the ranks is added
-up where it stays; then there is nothing to copy, and one round does it.
+apart, so that one hand-over a round tells of both.
+
+What lies in shared memory already (registered.py) is read where it is. A result that
+does is written by whoever has added it up, into every rank's array, or only once where
+it is common to the ranks. If both do, nothing is copied and two hand-overs are all.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import numpy as np
 
 from collectives.algorithms.rounds import Rounds
 from collectives.algorithms.stepwise import Task
-from collectives.board import SOURCE
+from collectives.board import RESULT, SOURCE
 from collectives.kernels import Array
 from collectives.laid import Laid
 from collectives.partition import even_bounds
@@ -47,41 +49,54 @@ class _Sum:
     def __init__(
         self, task: Task, source: Laid, work: Laid | None, common: Array | None = None
     ) -> None:
-        self.rounds = Rounds(task, divided=True)
+        rounds = self.rounds = Rounds(task, divided=True)
         self.source, self.work, self.common = source, work, common
-        self.rank, window = self.rounds.rank, self.rounds.window
-        self.bounds = even_bounds(source.size, self.rounds.size)
-        self.others = [b for b in range(self.rounds.size) if b != self.rank]
-        place = (
-            place_of(window.arena, source.flats[0]) if len(source.flats) == 1 else -1
-        )
-        self.rounds.board.write(SOURCE, place)
+        self.rank = rounds.rank
+        self.bounds = even_bounds(source.size, rounds.size)
+        self.others = [b for b in range(rounds.size) if b != self.rank]
+        place = self._place(source)
         self.gives = place < 0
-        self.registered: list[Array | None] = []
+        rounds.board.write(SOURCE, place)
+        rounds.board.write(RESULT, -1 if work is None else self._place(work))
+        self.sources: list[Array | None] = []
+        self.targets: list[Array | None] = []
+
+    def _place(self, laid: Laid) -> int:
+        """Return where in the arena something lies that the others can find there."""
+        flats = laid.flats
+        return place_of(self.rounds.window.arena, flats[0]) if len(flats) == 1 else -1
+
+    def _found(self, word: int) -> list[Array | None]:
+        """Return the arrays, by rank, that the ranks have told the places of."""
+        view, dtype, size = self.rounds.window.view, self.source.dtype, self.source.size
+        return [
+            None if place < 0 else view(place, dtype, size)
+            for place in self.rounds.board.read(word)
+        ]
 
     def run(self) -> None:
         """Go through all rounds."""
-        rounds, window = self.rounds, self.rounds.window
+        rounds, count = self.rounds, self.rounds.count(self.bounds)
         self.give(0)
         rounds.hand_over()
-        places = rounds.board.read(SOURCE)
-        self.registered = [
-            None
-            if place < 0
-            else window.view(place, self.source.dtype, self.source.size)
-            for place in places
-        ]
-        if self.common is not None and min(places) >= 0:
-            rounds.length = max(1, self.source.size)  # nothing goes through a slot
-        count = rounds.count(self.bounds)
+        self.sources, self.targets = self._found(SOURCE), self._found(RESULT)
+        known = all(array is not None for array in self.targets)
+        to_all = known or self.common is not None
+        in_place = to_all and all(array is not None for array in self.sources)
         with np.errstate(all="ignore"):
             for number in range(count):
                 self.add(number)
+                if self.common is None:
+                    self.put(number, to_all)
+                if in_place:
+                    continue
                 if number + 1 < count:
                     self.give(number + 1)
                 rounds.hand_over()
-                if self.work is not None:
+                if self.work is not None and not to_all:
                     self.take(number, self.work)
+        if in_place:
+            rounds.hand_over()
 
     def give(self, number: int) -> None:
         """Copy what the others add up into this rank's slot."""
@@ -107,13 +122,23 @@ class _Sum:
                 slot[low + start : low + stop]
                 if array is None
                 else array[shift + start : shift + stop]
-                for slot, array in zip(slots, self.registered, strict=True)
+                for slot, array in zip(slots, self.sources, strict=True)
             ]
             parts[self.rank] = piece
             rounds.combine(parts, total[base + start : base + stop])
-        if self.work is not None:
+
+    def put(self, number: int, to_all: bool) -> None:
+        """Copy the sum of this rank's block into all results, or into its own one."""
+        rounds = self.rounds
+        span = rounds.span(self.bounds, self.rank, number)
+        total = rounds.slots[number & 1][self.rank][rounds.place(self.rank, span)]
+        if to_all:
+            for array in self.targets:
+                assert array is not None
+                array[span] = total
+        elif self.work is not None:
             for start, piece in self.work.pieces(span):
-                piece[...] = total[low + start : low + start + piece.size]
+                piece[...] = total[start : start + piece.size]
 
     def take(self, number: int, work: Laid) -> None:
         """Copy the sums of the others' blocks."""

@@ -57,9 +57,7 @@ def test_results_where_messages_read_the_senders_memory_late(size, collective):
         if case.shape in ("many segments", "one segment")
     ]
     assert len(chosen) > 3
-    told = run_ranks(
-        size, lambda comm: check(comm, chosen), "no board", transport=rendezvous()
-    )
+    told = run_ranks(size, lambda comm: check(comm, chosen), transport=rendezvous())
     assert told == [[]] * size
 
 
