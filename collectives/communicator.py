@@ -13,7 +13,8 @@ import numpy as np
 from collectives import exits, express, forks, recorder, registered
 from collectives.algorithms import REDUCING, TABLE
 from collectives.background import Background
-from collectives.calls import Call, groups, points
+from collectives.calls import Call, groups, points, probing
+from collectives.calls.probing import Mode
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
 from collectives.gradient_packs import GradientPacks
@@ -194,6 +195,15 @@ class Communicator(Background):
     def fewest_steps(self, steps: int) -> int:
         """Return the smallest number of steps that any rank has to make."""
         return int(self.all_reduce(np.int64(steps), "min"))
+
+    def probe(self) -> Mode | None:
+        """Measure how memory behaves between the ranks of a host, now; collective.
+
+        Takes a millisecond or two. Where two ranks run, and so whether they share a
+        cache, can change at any moment. None where the ranks do not share memory.
+        """
+        mode: Mode | None = self._submit(probing.probe)
+        return mode
 
     def _wrap(self, group: Group | None, what: str) -> Communicator:
         if group is None:

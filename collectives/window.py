@@ -5,11 +5,11 @@ writes it. There are two kinds of places in a part, two of each:
 
 * *mail*, for arrays so small that they are copied before the ranks agree on the call:
   the hand-over that tells of the call delivers its data too. Used in turn by call.
-* *slots*, for segments of larger arrays, used in turn by segment. When a call has been
-  agreed upon nobody reads a slot any more.
+* *slots*, for segments of larger arrays, used in turn by round, in whatever call.
 
 Who writes a place for the second time must know that the others have read it before.
-With two in turn the hand-over in between says so.
+With two in turn the hand-over in between says so. The same goes for the words of the
+board that tell something inside a call.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class Window:
         self._slot_bytes = slot_bytes(len(places))
         self.mail_bytes = min(MAIL_BYTES, 2 * MAIL_BYTES // len(places))
         self._places = places
+        self.turn = 0
+        """Rounds so far: the next one uses slot `turn & 1`."""
         self.view = lru_cache(VIEWS_KEPT)(self._view)
 
     def _view(self, place: int, dtype: np.dtype[Any], count: int) -> Array:

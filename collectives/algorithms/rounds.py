@@ -26,7 +26,7 @@ class Rounds:
         self.task, self.rank, self.size = task, group.rank, group.size
         self.window, self.board = window, board
         dtype = task.work.dtype
-        self.slots = (window.slots(0, dtype), window.slots(1, dtype))
+        self._slots = (window.slots(0, dtype), window.slots(1, dtype))
         self.length = max(
             1, min(window.length(dtype.itemsize), task.segment_bytes // dtype.itemsize)
         )
@@ -49,6 +49,14 @@ class Rounds:
         longest = max(high - low for low, high in pairwise(bounds))
         return -(-longest // self.length)
 
+    def slots(self, number: int) -> Slots:
+        """Return the slots of a round, by rank."""
+        return self._slots[(self.window.turn + number) & 1]
+
+    def end(self, count: int) -> None:
+        """Let the next call begin with the slot that nobody reads any more."""
+        self.window.turn += count
+
     def hand_over(self) -> None:
         """Wait until all have come to this point."""
         self.task.group.hand_over(self.task.timeout_s)
@@ -60,17 +68,18 @@ class Rounds:
         read: Callable[[int, Slots], None],
     ) -> None:
         """Go through the rounds that the longest block of any rank takes."""
-        board = self.board
-        board.write(ROUNDS, self.count(bounds))
+        board, word = self.board, ROUNDS + (self.window.turn & 1)
+        board.write(word, self.count(bounds))
         number, last = 0, 1
         while number < last:
-            slots = self.slots[number & 1]
+            slots = self.slots(number)
             write(number, slots[self.rank])
             self.hand_over()
             if number == 0:
-                last = max(board.read(ROUNDS))
+                last = max(1, *board.read(word))
             read(number, slots)
             number += 1
+        self.end(last)
 
     def combine(self, parts: list[Array], target: Array, last: bool = True) -> None:
         """Put the sum, in rank order, into `target`, if there is anything to add."""

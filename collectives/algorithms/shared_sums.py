@@ -75,8 +75,10 @@ class _Sum:
         ]
 
     def run(self) -> None:
-        """Go through all rounds."""
+        """Go through all rounds; there is none where there is nothing to add."""
         rounds, count = self.rounds, self.rounds.count(self.bounds)
+        if not count:
+            return
         self.give(0)
         rounds.hand_over()
         self.sources, self.targets = self._found(SOURCE), self._found(RESULT)
@@ -97,12 +99,13 @@ class _Sum:
                     self.take(number, self.work)
         if in_place:
             rounds.hand_over()
+        rounds.end(count)
 
     def give(self, number: int) -> None:
         """Copy what the others add up into this rank's slot."""
         if not self.gives:
             return
-        rounds, slot = self.rounds, self.rounds.slots[number & 1][self.rank]
+        rounds, slot = self.rounds, self.rounds.slots(number)[self.rank]
         for block in self.others:
             span = rounds.span(self.bounds, block, number)
             low = block * rounds.length
@@ -111,7 +114,7 @@ class _Sum:
 
     def add(self, number: int) -> None:
         """Add up this rank's block, into its slot or the common result."""
-        rounds, slots = self.rounds, self.rounds.slots[number & 1]
+        rounds, slots = self.rounds, self.rounds.slots(number)
         span = rounds.span(self.bounds, self.rank, number)
         low, shift = self.rank * rounds.length, span.start
         total = slots[self.rank] if self.common is None else self.common
@@ -131,7 +134,7 @@ class _Sum:
         """Copy the sum of this rank's block into all results, or into its own one."""
         rounds = self.rounds
         span = rounds.span(self.bounds, self.rank, number)
-        total = rounds.slots[number & 1][self.rank][rounds.place(self.rank, span)]
+        total = rounds.slots(number)[self.rank][rounds.place(self.rank, span)]
         if to_all:
             for array in self.targets:
                 assert array is not None
@@ -142,7 +145,7 @@ class _Sum:
 
     def take(self, number: int, work: Laid) -> None:
         """Copy the sums of the others' blocks."""
-        rounds, slots = self.rounds, self.rounds.slots[number & 1]
+        rounds, slots = self.rounds, self.rounds.slots(number)
         for block in self.others:
             span = rounds.span(self.bounds, block, number)
             low = block * rounds.length
