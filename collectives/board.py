@@ -231,13 +231,16 @@ class Board:
         self._words[self._base + STATE] = state
 
     def late(self, sequence: int) -> list[int]:
-        """Return the members that have not reached this call, or this hand-over."""
-        words, step = self._words, self._step
+        """Return the members that have not reached call `sequence`."""
+        words = self._words
         return [
-            member
-            for member, line in self._others
-            if words[line + SEQUENCE] < sequence or words[line + STEP] < step
+            member for member, line in self._others if words[line + SEQUENCE] < sequence
         ]
+
+    def behind(self) -> list[int]:
+        """Return the members that have not come to this rank's latest hand-over."""
+        words, step = self._words, self._step
+        return [member for member, line in self._others if words[line + STEP] < step]
 
     def seen(self, member: int) -> Sighting:
         """Return what a member was last seen doing."""

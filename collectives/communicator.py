@@ -22,6 +22,7 @@ from collectives.group import Group
 from collectives.handles import Engine, Handle
 from collectives.joining import Join
 from collectives.kernels import Op, kernel_for
+from collectives.leaving import leave
 from collectives.options import Options
 from collectives.outsider import Outsider
 from collectives.plans import Planner
@@ -119,7 +120,7 @@ class Communicator(Background):
         if group.engine is not None:
             group.engine.stop()
         try:
-            self._group.leave(self.options.timeout_s)
+            leave(self._group, self.options.timeout_s)
         except TimedOut:
             closing, timeout_s = Descriptor("close"), self.options.timeout_s
             raise silence(self._group, closing, timeout_s) from None

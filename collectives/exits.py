@@ -26,6 +26,7 @@ from collectives.ending import end_job, say
 from collectives.group import Group
 from collectives.handles import Engine
 from collectives.launcher import read_launch
+from collectives.leaving import leave
 from collectives.waiting import PeerLost
 
 __all__ = ["abort", "finish_at_exit", "forget", "install", "leave_at_exit"]
@@ -120,7 +121,7 @@ def _leave_all() -> None:
                 say(f"ringfold: rank {rank} ends the job: {one.broken}")
                 end_job(1)
         try:
-            group.leave(PATIENCE_S)
+            leave(group, PATIENCE_S)
         except PeerLost as lost:
             say(f"ringfold: rank {group.rank} ends the job: {lost}")
             end_job(1)

@@ -125,7 +125,7 @@ class Group:
         self._lock = threading.Lock()
         self._scratch = np.empty(0, np.uint8)
         self._warn_after_s = WARN_S
-        self._farewells = Farewells(messages)
+        self.farewells = Farewells(messages)
         self.lines = -1
         """Where this rank has carved the board's lines from its heap, if it did."""
         if mpi is not None:
@@ -227,7 +227,7 @@ class Group:
         if self.board is None:
             return {}
         if peers is None:
-            peers = self.board.late(self.sequence)
+            peers = self.board.late(self.sequence) or self.board.behind()
         here = self.topology.local_ranks
         return {rank: self._seen(self.board, rank) for rank in peers if rank in here}
 
@@ -256,20 +256,20 @@ class Group:
         if dead:
             raise PeerLost(dead[0], "died")
         if self.board is not None:
-            missing = self.board.late(self.sequence)
-            for rank in missing:
+            late = self.board.late(self.sequence)
+            for rank in late or self.board.behind():
                 if self.board.seen(rank).state is State.LEFT:
                     raise PeerLost(rank, str(self.board.seen(rank)))
-            self._look_around(self.board, missing)
-        rank, sequence = self._farewells.heard()
+            self._look_around(self.board, late)
+        rank, sequence = self.farewells.heard()
         if rank >= 0 and sequence < self.sequence:
             raise PeerLost(rank, f"left the job after call #{sequence}")
         if waited_s > self._warn_after_s:
             self._warn_after_s = float("inf")
-            late = [f"rank {rank} {what}" for rank, what in self.absent().items()]
+            absent = [f"rank {rank} {what}" for rank, what in self.absent().items()]
             say(
-                f"ringfold: rank {self.rank} has waited {waited_s:.1f} s "
-                f"in {self.doing} #{self.sequence}: {'; '.join(late) or 'all are here'}"
+                f"ringfold: rank {self.rank} has waited {waited_s:.1f} s in "
+                f"{self.doing} #{self.sequence}: {'; '.join(absent) or 'all are here'}"
             )
 
     def _look_around(self, board: Board, late: Sequence[int]) -> None:
@@ -291,48 +291,6 @@ class Group:
     def _take_back(self, board: Board) -> None:
         board.take_back(self.sequence)
         self.sequence -= 1
-
-    def leave(self, patience_s: float) -> None:
-        """Tell the others that this rank makes no further calls; wait for theirs.
-
-        Afterwards nobody can be stuck in a collective that needs this rank, and MPI can
-        be finalized without waiting.
-
-        Raises:
-            TimedOut: some rank did not leave within `patience_s` of polling.
-            PeerLost: a rank died instead.
-        """
-        for group in (self, *self.derived):
-            if group.board is not None and not group.closed:
-                group.board.set_state(State.LEFT)
-        self.doing = "leaving"
-        self._warn_after_s = WARN_S
-        for step in range(len(self._farewells.rounds)):
-            self._farewells.send(step, self.sequence)
-            wait_until(
-                lambda step=step: self._farewells.received(step),  # type: ignore[misc]
-                timeout_s=patience_s,
-                spins=0,
-                health=self._leaving_health,
-            )
-
-    def _leaving_health(self, waited_s: float) -> None:
-        """Notice ranks that died, and those that wait for a call we shall not make."""
-        if self.board is not None:
-            seen = {rank: self.board.seen(rank) for rank in self.topology.local_ranks}
-            for rank, sighting in seen.items():
-                if sighting.state is State.CALL and sighting.sequence > self.sequence:
-                    raise PeerLost(self.rank, f"left while rank {rank} {sighting}")
-            dead = self.liveness.dead() if self.liveness is not None else []
-            for rank in dead:  # one that had left has simply ended before us
-                if seen[rank].state is not State.LEFT:
-                    raise PeerLost(rank, "died")
-        if waited_s > self._warn_after_s:
-            self._warn_after_s = waited_s + WARN_S
-            say(
-                f"ringfold: rank {self.rank} has finished and waits, since "
-                f"{waited_s:.0f} s, for others to finish"
-            )
 
     def close(self) -> None:
         """Give up board, arena and transport; may be called twice."""

@@ -17,7 +17,7 @@ LAYERS = {
         "descriptor arena board waiting watchdog schedules buffers kernels narrow "
         "handles recorder cycles forks window racing laid registered",
         "topology transport farewell group",
-        "algorithms selection deriving opening",
+        "algorithms selection deriving opening leaving",
         "packing pickling plans gradient_packs",
         "calls agreement verdicts contents joining",
         "communicator methods background outsider submission express exits startup "
