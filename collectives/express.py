@@ -14,7 +14,7 @@ from collectives import recorder
 from collectives.agreement import CALL_NUMBER, settle
 from collectives.kernels import Array, quiet
 from collectives.plans import Plan, Planner
-from collectives.recorder import CALL
+from collectives.recorder import CALL, DONE, STATE
 from collectives.submission import failure
 from collectives.verdicts import mismatch
 
@@ -77,7 +77,8 @@ def all_reduce(
         raise verdict from None
     finally:
         group.exit()
-        recorder.here.close(note)
+        if note[STATE] is not DONE:
+            recorder.here.close(note)
 
 
 def _fits(out: Any, x: Array, plan: Plan) -> bool:
