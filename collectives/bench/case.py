@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 from collectives.bench.shapes import Shape
 from collectives.communicator import Communicator
 
-__all__ = ["BASELINE", "IN_PLACE", "OUT_OF_PLACE", "Block", "Case", "Setup", "Size"]
+__all__ = [
+    "BASELINE",
+    "IN_PLACE",
+    "ORDINARY",
+    "OUT_OF_PLACE",
+    "Block",
+    "Case",
+    "Form",
+    "Setup",
+    "Size",
+]
 
 Array = NDArray[Any]
 Call = Callable[[], object]
@@ -53,6 +63,26 @@ Blocks = Callable[[int, int, int], list[Block]]
 
 
 @dataclass(frozen=True)
+class Form:
+    """Where the arrays of a call lie, and what a call leaves.
+
+    `registered`: in memory shared by the host. `shared`: the result is one copy a host,
+    and `touched`: every rank reads all of it inside the time.
+    """
+
+    registered: bool = False
+    shared: bool = False
+    touched: bool = False
+
+    def __str__(self) -> str:
+        """Return what is unlike ordinary arrays: "registered shared", for instance."""
+        return " ".join(name for name, value in vars(self).items() if value)
+
+
+ORDINARY = Form()
+
+
+@dataclass(frozen=True)
 class Setup:
     """Everything but the arrays that a call is made of."""
 
@@ -62,6 +92,7 @@ class Setup:
     algorithm: str
     place: str
     shapes: tuple[Shape, ...] = ()
+    form: Form = ORDINARY
 
 
 Runner = Callable[[Setup, Array, Array], Call]
@@ -79,6 +110,8 @@ class Case:
     part of it. `part` names the array, `send` or `receive`, that is only such a part;
     in place it lies where the rank's part of the other one is, or `at_start` of it.
 
+    `overwrites`: in place, nothing is left of any rank's input.
+
     A call is `messages` messages one after the other; times are those of one.
     `algorithms` is where to look for them in `collectives.ALGORITHMS`.
     """
@@ -93,6 +126,7 @@ class Case:
     by_parts: bool = False
     part: str = ""
     at_start: bool = False
+    overwrites: bool = False
     sized: bool = True
     listed: bool = False
     messages: int = 1

@@ -34,6 +34,7 @@ CASES = {
             raw=_both(raw.all_reduce),
             blocks=wanted.combined,
             reduces=True,
+            overwrites=True,
         ),
         Case(
             "all_reduce_many",
@@ -42,6 +43,7 @@ CASES = {
             raw=_both(raw.all_reduce_many),
             blocks=wanted.combined,
             reduces=True,
+            overwrites=True,
             listed=True,
             algorithms="all_reduce",
         ),
@@ -72,6 +74,7 @@ CASES = {
             raw=_both(raw.scan),
             blocks=wanted.combined_to_here,
             reduces=True,
+            overwrites=True,
         ),
         Case(
             "exclusive_scan",
@@ -80,6 +83,7 @@ CASES = {
             raw=_both(raw.exclusive_scan),
             blocks=wanted.combined_before,
             reduces=True,
+            overwrites=True,
         ),
         Case(
             "broadcast",
@@ -125,6 +129,7 @@ CASES = {
             raw=_both(raw.all_to_all),
             blocks=wanted.part_of_each,
             by_parts=True,
+            overwrites=True,
         ),
         Case(
             "send",

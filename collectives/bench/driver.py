@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,9 +17,10 @@ from collectives.bench.binding import (
     bind_trial,
     chosen,
 )
-from collectives.bench.case import BASELINE, Call, Size
+from collectives.bench.case import BASELINE, Call, Form, Size
 from collectives.bench.cases import CASES
 from collectives.bench.facts import gather_facts
+from collectives.bench.floor import adding, moved
 from collectives.bench.formats import FORMATS, Format
 from collectives.bench.obstacles import choose_algorithms, draft, obstacle
 from collectives.bench.overlap_formats import FORMATS as OVERLAP_FORMATS
@@ -105,38 +106,35 @@ def _try_out(bench: Bench, mode: Mode) -> None:
 
 
 def _measure_size(bench: Bench, size: Size) -> list[Row]:
-    comm, request = bench.comm, bench.request
+    comm, request, case = bench.comm, bench.request, bench.case
     runs = bind(bench, size)
+    timed: list[measure.Timed] = [*runs, adding(bench.memory, size)]
     batches = measure.plan(
-        comm, runs, request.warmup, request.iterations, request.repetitions
+        comm, timed, request.warmup, request.iterations, request.repetitions
     )
-    seconds = measure.alternate(comm, runs, batches)
-    wrong = [measure.check(comm, run) if request.check else None for run in runs]
-    results = [
-        Measured(s, batches.calls, w) for s, w in zip(seconds, wrong, strict=True)
-    ]
+    *seconds, alone = measure.alternate(comm, timed, batches)
+    added = Measured(alone, batches.calls, None)
+    hosts = len(comm.topology.hosts)
+    places: dict[tuple[str, Form], dict[str, Measured]] = {}
+    for run, its_seconds in zip(runs, seconds, strict=True):
+        wrong = measure.check(comm, run) if request.check else None
+        setup = run.setup
+        must = moved(case, comm.size, hosts, setup.place, setup.form)
+        found = Measured(its_seconds, batches.calls, wrong, must)
+        places.setdefault((setup.algorithm, setup.form), {})[setup.place] = found
     return [
         Row(
-            bench.case,
+            case,
             size,
             comm.size,
             name,
             chosen(bench, size, name),
-            _places(name, runs, results),
+            measured,
+            form,
+            added,
         )
-        for name in bench.algorithms
+        for (name, form), measured in places.items()
     ]
-
-
-def _places(
-    algorithm: str, runs: Sequence[measure.Run], results: Sequence[Measured]
-) -> dict[str, Measured]:
-    """Pick the results of one algorithm by place."""
-    return {
-        run.setup.place: result
-        for run, result in zip(runs, results, strict=True)
-        if run.setup.algorithm == algorithm
-    }
 
 
 MODES = {
