@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from collectives.algorithms import TABLE
 from collectives.bench.arguments import Request
-from collectives.bench.case import BASELINE, Case, Setup, Size
+from collectives.bench.case import Case, Setup, Size
 from collectives.bench.measure import Run
 from collectives.communicator import Communicator
 
@@ -36,8 +36,7 @@ def bind(bench: Bench, size: Size) -> list[Run]:
     """Return every algorithm in every place that it has, in the order of the rows."""
     runs = []
     for algorithm in bench.algorithms:
-        table = bench.case.raw if algorithm == BASELINE else bench.case.ours
-        for place, runner in table.items():
+        for place, runner in bench.case.runners(algorithm).items():
             comm, request = bench.comm, bench.request
             setup = Setup(
                 comm, request.op, request.root, algorithm, place, request.shapes.shapes

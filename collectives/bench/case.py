@@ -7,7 +7,7 @@ are views of one buffer: the same view, or one of them a part of the other.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -113,7 +113,8 @@ class Case:
     `overwrites`: in place, nothing is left of any rank's input.
 
     A call is `messages` messages one after the other; times are those of one.
-    `algorithms` is where to look for them in `collectives.ALGORITHMS`.
+    `algorithms` is where to look for them in `collectives.ALGORITHMS`; `by_hand` has
+    more ways to use the MPI's own, by name.
     """
 
     name: str
@@ -132,6 +133,17 @@ class Case:
     messages: int = 1
     fewest_ranks: int = 1
     algorithms: str = ""
+    by_hand: dict[str, dict[str, Runner]] = field(default_factory=dict)
+
+    def foreign(self, algorithm: str) -> bool:
+        """Tell whether an algorithm is the MPI's, with nothing of ours around it."""
+        return algorithm == BASELINE or algorithm in self.by_hand
+
+    def runners(self, algorithm: str) -> dict[str, Runner]:
+        """Return what binds an algorithm, per place."""
+        if algorithm == BASELINE:
+            return self.raw
+        return self.by_hand.get(algorithm, self.ours)
 
     def size(self, asked: int, itemsize: int, ranks: int) -> Size:
         """Return the size that is measured when `asked` bytes were asked for."""

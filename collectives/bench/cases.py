@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collectives.bench import ours, raw, wanted
+from collectives.bench import ours, packed, raw, wanted
 from collectives.bench.case import IN_PLACE, OUT_OF_PLACE, Case, Runner
+from collectives.bench.packed import PACK_BYTES
 
 __all__ = ["CASES"]
 
@@ -46,6 +47,7 @@ CASES = {
             overwrites=True,
             listed=True,
             algorithms="all_reduce",
+            by_hand={name: _both(packed.all_reduce_many) for name in PACK_BYTES},
         ),
         Case(
             "reduce",
@@ -92,6 +94,17 @@ CASES = {
             raw={IN_PLACE: raw.broadcast},
             blocks=wanted.roots,
             rooted=True,
+        ),
+        Case(
+            "broadcast_many",
+            _as_it_is,
+            ours=_both(ours.broadcast_many),
+            raw={IN_PLACE: raw.broadcast_many},
+            blocks=wanted.roots,
+            rooted=True,
+            listed=True,
+            algorithms="broadcast",
+            by_hand={name: {IN_PLACE: packed.broadcast_many} for name in PACK_BYTES},
         ),
         Case(
             "all_gather",

@@ -17,7 +17,7 @@ from collectives.bench.binding import (
     bind_trial,
     chosen,
 )
-from collectives.bench.case import BASELINE, Call, Form, Size
+from collectives.bench.case import Call, Form, Size
 from collectives.bench.cases import CASES
 from collectives.bench.facts import gather_facts
 from collectives.bench.floor import adding, moved
@@ -90,7 +90,7 @@ def _write(path: Path, text: str) -> None:
 def _try_out(bench: Bench, mode: Mode) -> None:
     """Call everything once on a few elements; raise `Usage` for what cannot be done."""
     for run in bind_trial(bench):
-        foreign = run.setup.algorithm == BASELINE
+        foreign = run.case.foreign(run.setup.algorithm)
         expected = Exception if foreign else (UnsupportedError, InvalidArgumentError)
         name, what = run.setup.algorithm, bench.case.name
         call = mode.ready(run)

@@ -135,7 +135,8 @@ def make_parser() -> Parser:
         "--shapes",
         type=read_shapes,
         metavar="MODEL|FILE",
-        help="the arrays of all_reduce_many: gradients of a model, "
+        help="the arrays of all_reduce_many and broadcast_many: gradients of a "
+        "model, "
         f"{' '.join(MODELS)} ({MODELS[0]}), or of a JSON file such as "
         "[[64, 3, 7, 7], [64]]",
     )
@@ -156,8 +157,9 @@ def make_parser() -> Parser:
 
 def algorithms_of(collective: str) -> tuple[str, ...]:
     """Return the algorithms that can be compared; some collectives have but one."""
-    family = CASES[collective].algorithms or collective
-    return (BASELINE, *collectives.ALGORITHMS.get(family, ("auto",)))
+    case = CASES[collective]
+    family = case.algorithms or collective
+    return (BASELINE, *case.by_hand, *collectives.ALGORITHMS.get(family, ("auto",)))
 
 
 def parse_size(text: str) -> int:

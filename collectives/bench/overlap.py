@@ -19,7 +19,7 @@ import numpy as np
 
 from collectives.bench import measure
 from collectives.bench.binding import Bench, bind, chosen
-from collectives.bench.case import BASELINE, IN_PLACE, Call, Size
+from collectives.bench.case import IN_PLACE, Call, Size
 from collectives.bench.measure import Batches, Run
 from collectives.bench.overlap_formats import BLOCKING, COMPUTATION, OVERALL, STARTED
 from collectives.bench.results import Measured, Row
@@ -41,7 +41,7 @@ def started(run: Run, between: Call | None = None) -> Call | None:
     if not isinstance(run.call, partial):
         return None
     function: Any = run.call.func
-    raw = run.setup.algorithm == BASELINE
+    raw = run.case.foreign(run.setup.algorithm)
     name = f"I{function.__name__.lower()}" if raw else f"start_{function.__name__}"
     starter = getattr(function.__self__, name, None)
     if starter is None:
@@ -103,7 +103,7 @@ def measure_size(bench: Bench, size: Size) -> list[Row]:
 
 def _place(run: Run) -> str:
     """Return where a call is measured: in place if it can."""
-    table = run.case.raw if run.setup.algorithm == BASELINE else run.case.ours
+    table = run.case.runners(run.setup.algorithm)
     return IN_PLACE if IN_PLACE in table else next(iter(table))
 
 

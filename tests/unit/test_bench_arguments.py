@@ -63,7 +63,7 @@ def test_every_flag():
 
 
 EVERYTHING = (
-    *("all_reduce_many", "barrier", "send", "exchange"),
+    *("all_reduce_many", "broadcast_many", "barrier", "send", "exchange"),
     *collectives.ALGORITHMS,
 )
 
@@ -76,7 +76,7 @@ EVERYTHING = (
         ("all_reduce_many --shapes alexnet", ("'alexnet'", "resnet50", "bert_base")),
         (
             "all_reduce_many --algorithm rnig",
-            ("mpi", *collectives.ALGORITHMS["all_reduce"]),
+            ("mpi", "mpi_packed_25M", *collectives.ALGORITHMS["all_reduce"]),
         ),
         (
             "all_reduce --algorithm mpi,rnig",

@@ -14,6 +14,7 @@ FORMULAS = {
     "scan": (lambda n: 2 * n - 1, lambda n: 2 * n),
     "exclusive_scan": (lambda n: 2 * n - 1, lambda n: 2 * n - 1),
     "broadcast": (lambda n: n, lambda n: n + 1),
+    "broadcast_many": (lambda n: n, lambda n: n + 1),
     "all_gather": (lambda n: n, lambda n: n + 1),
     "gather": (lambda n: 2 * (n - 1) / n, lambda n: 2),
     "scatter": (lambda n: 2 * (n - 1) / n, lambda n: 2),
