@@ -36,6 +36,7 @@ def preamble(facts: Facts) -> list[str]:
         f" MPI: {facts.mpi_library or 'none, a world of one rank'}",
         f" Time: {facts.method}",
         f" Buffers: {facts.buffers}",
+        f" Memory: {facts.memory[0]}",
         *(f" Note: {note}" for note in facts.notes),
         "",
         " Using processes",
@@ -120,7 +121,7 @@ def _us(time_us: float) -> str:
 def footer(facts: Facts, everything: list[Row]) -> str:
     """Return the verdict and the mean bandwidths."""
     lines = [
-        *verdict(everything),
+        *verdict(facts, everything),
         f"# Avg bus bandwidth    : {average_busbw(everything):g}",
     ]
     algorithms = list(dict.fromkeys(row.algorithm for row in everything))
@@ -130,11 +131,12 @@ def footer(facts: Facts, everything: list[Row]) -> str:
     return "\n".join([*lines, *busy(everything), "#"])
 
 
-def verdict(everything: list[Row]) -> list[str]:
-    """Say how many elements were wrong."""
+def verdict(facts: Facts, everything: list[Row]) -> list[str]:
+    """Say how many elements were wrong, and how memory is in the end."""
     wrong = total_wrong(everything)
     text = "N/A" if wrong is None else f"{wrong} {'FAILED' if wrong else 'OK'}"
-    return [f"# Out of bounds values : {text}"]
+    lines = [f"# Out of bounds values : {text}"]
+    return [*lines, f"# Memory afterwards    : {facts.memory[-1]}"]
 
 
 def busy(everything: list[Row]) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from collectives.bench import buffers, measure, overlap
+from collectives.bench import buffers, measure, mode, overlap
 from collectives.bench.arguments import Request
 from collectives.bench.binding import (
     TRIAL_ELEMENTS,
@@ -32,7 +33,7 @@ from collectives.errors import InvalidArgumentError, UnsupportedError
 __all__ = ["run"]
 
 
-class Mode(NamedTuple):
+class Way(NamedTuple):
     """What is done at each size, and how it is printed."""
 
     ready: Callable[[measure.Run], Call | None]
@@ -49,7 +50,7 @@ def run(comm: Communicator, request: Request, command: str) -> int:
     Raises:
         Usage: this world, machine or MPI cannot do it; the same on every rank.
     """
-    case, mode = CASES[request.collective], MODES[request.overlap]
+    case, way = CASES[request.collective], WAYS[request.overlap]
     asked = request.sizes if case.sized else (0,)
     itemsize = np.dtype(request.dtype).itemsize
     sizes = [case.size(nbytes, itemsize, comm.size) for nbytes in asked]
@@ -60,19 +61,20 @@ def run(comm: Communicator, request: Request, command: str) -> int:
     room = max(largest, TRIAL_ELEMENTS * itemsize * comm.size)
     memory = tuple(buffers.allocate(room, request.dtype) for _ in range(2))
     bench = Bench(comm, request, case, algorithms, (memory[0], memory[1]))
-    _try_out(bench, mode)
+    _try_out(bench, way)
     facts = gather_facts(comm, request, asked, sizes, memory[0], command)
 
-    form = mode.formats[request.format]
+    form = way.formats[request.format]
     _say(comm, form.begin(facts))
     everything: list[Row] = []
     for size in sizes:
-        rows = mode.measure(bench, size)
+        rows = way.measure(bench, size)
         _say(comm, form.rows(facts, rows))
         everything += rows
+    facts = replace(facts, memory=(*facts.memory, mode.tell(comm)))
     _say(comm, form.end(facts, everything))
     if request.json is not None and comm.rank == 0:
-        _write(Path(request.json), mode.formats["json"].end(facts, everything) + "\n")
+        _write(Path(request.json), way.formats["json"].end(facts, everything) + "\n")
     return 1 if total_wrong(everything) else 0
 
 
@@ -87,13 +89,13 @@ def _write(path: Path, text: str) -> None:
     draft(path).replace(path)
 
 
-def _try_out(bench: Bench, mode: Mode) -> None:
+def _try_out(bench: Bench, way: Way) -> None:
     """Call everything once on a few elements; raise `Usage` for what cannot be done."""
     for run in bind_trial(bench):
         foreign = run.case.foreign(run.setup.algorithm)
         expected = Exception if foreign else (UnsupportedError, InvalidArgumentError)
         name, what = run.setup.algorithm, bench.case.name
-        call = mode.ready(run)
+        call = way.ready(run)
         if call is None:
             raise Usage(f"{what} by {name!r} cannot be started; --overlap needs that")
         try:
@@ -137,7 +139,7 @@ def _measure_size(bench: Bench, size: Size) -> list[Row]:
     ]
 
 
-MODES = {
-    False: Mode(lambda run: run.call, _measure_size, FORMATS),
-    True: Mode(overlap.started, overlap.measure_size, OVERLAP_FORMATS),
+WAYS = {
+    False: Way(lambda run: run.call, _measure_size, FORMATS),
+    True: Way(overlap.started, overlap.measure_size, OVERLAP_FORMATS),
 }

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import collectives
-from collectives.bench import buffers, measure
+from collectives.bench import buffers, measure, mode
 from collectives.bench.arguments import Request
 from collectives.bench.case import PART_BYTES, Case, Size
 from collectives.bench.cases import CASES
@@ -35,7 +35,7 @@ def gather_facts(
     request: Request,
     asked: Sequence[int],
     sizes: Sequence[Size],
-    memory: NDArray[Any],
+    buffer: NDArray[Any],
     command: str,
 ) -> Facts:
     """Collect the facts of a run from all ranks. Collective."""
@@ -68,7 +68,8 @@ def gather_facts(
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         settings=_settings(comm, request),
         method=METHOD,
-        buffers=buffers.describe(memory),
+        buffers=buffers.describe(buffer),
+        memory=(mode.tell(comm),),
         notes=_notes(case, request, asked, sizes),
     )
 

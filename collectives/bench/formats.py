@@ -90,6 +90,7 @@ def document(
         "settings": facts.settings,
         "method": facts.method,
         "buffers": facts.buffers,
+        "memory": facts.memory,
         "notes": facts.notes,
         "rows": entries,
         "out_of_bounds": {"count": wrong, "okay": None if wrong is None else not wrong},

@@ -122,7 +122,7 @@ class Facts:
     """Everything about a run but its figures; texts are ready to be printed.
 
     `processes` has one entry a rank: rank, pid, host, cores. `mpi` is None in a world
-    without MPI.
+    without MPI. `memory` is its mode before and, when all is done, after.
     """
 
     collective: str
@@ -141,6 +141,7 @@ class Facts:
     settings: str
     method: str
     buffers: str
+    memory: tuple[str, ...]
     notes: tuple[str, ...]
 
     @property

@@ -38,6 +38,7 @@ FACTS = Facts(
     settings="all_reduce: nRank 4",
     method="median",
     buffers="mmap",
+    memory=("fast", "slow"),
     notes=("sizes are rounded down",),
 )
 
@@ -100,7 +101,12 @@ def test_nccl_table():
     form = FORMATS["nccl"]
     head = form.begin(FACTS)
     assert all(line.startswith("#") for line in head.splitlines())
-    for text in ("Rank  3 Pid     103 on one cores 0-1", "MPICH Version", "mmap"):
+    for text in (
+        "Rank  3 Pid     103 on one cores 0-1",
+        "MPICH Version",
+        "mmap",
+        "# Memory: fast",
+    ):
         assert text in head
     titles = (
         "size count type redop root time algbw busbw #wrong time algbw busbw #wrong"
@@ -119,6 +125,7 @@ def test_nccl_table():
     assert cells[1][-3:] == ["3.00", "2.00", "ring"]
     feet = form.end(FACTS, ROWS)
     assert "# Out of bounds values : 0 OK" in feet
+    assert "# Memory afterwards    : slow" in feet
     assert "# Avg bus bandwidth    : 0.4\n" in feet
     assert "mpi 0.2, ring 0.6" in feet
 
@@ -165,6 +172,7 @@ def test_json_has_the_documented_keys():
     assert document["mpi"] == "MPICH 5.0.2"
     assert document["host_map"] == {"one": [0, 1], "two": [2, 3]}
     assert document["command"] == "ringfold bench all_reduce"
+    assert document["memory"] == ["fast", "slow"]
     first = document["rows"][0]
     assert {
         key: first[key]

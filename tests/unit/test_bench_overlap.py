@@ -98,6 +98,7 @@ FACTS = Facts(
     settings="all_reduce: nRank 2",
     method="median",
     buffers="mmap",
+    memory=("fast", "slow"),
     notes=(),
 )
 
