@@ -25,6 +25,9 @@ __all__ = [
     "Form",
     "Setup",
     "Size",
+    "Staged",
+    "StagedRunner",
+    "staged",
 ]
 
 Array = NDArray[Any]
@@ -75,8 +78,11 @@ class Form:
     touched: bool = False
 
     def __str__(self) -> str:
-        """Return what is unlike ordinary arrays: "registered shared", for instance."""
-        return " ".join(name for name, value in vars(self).items() if value)
+        """Return what is unlike ordinary arrays: "registered SHARED", for instance."""
+        names = zip(
+            ("registered", "SHARED", "touched"), vars(self).values(), strict=True
+        )
+        return " ".join(name for name, value in names if value)
 
 
 ORDINARY = Form()
@@ -98,6 +104,32 @@ class Setup:
 Runner = Callable[[Setup, Array, Array], Call]
 
 
+def _nothing() -> None:
+    pass
+
+
+class Staged(NamedTuple):
+    """A call, and what its owner does outside the time.
+
+    `before` takes what was written to `send`, `after` leaves the result in `receive`,
+    where a call works on other memory than those two; `afresh`: `before` comes before
+    every call.
+    """
+
+    call: Call
+    before: Call = _nothing
+    after: Call = _nothing
+    afresh: bool = False
+
+
+StagedRunner = Callable[[Setup, Array, Array], Staged]
+
+
+def staged(runner: Runner) -> StagedRunner:
+    """Return what binds a call that needs nothing before and after."""
+    return lambda setup, send, receive: Staged(runner(setup, send, receive))
+
+
 @dataclass(frozen=True)
 class Case:
     """One collective.
@@ -113,6 +145,9 @@ class Case:
     `overwrites`: in place, nothing is left of any rank's input.
 
     A call is `messages` messages one after the other; times are those of one.
+    `registered` binds our call to registered arrays, and `shared` that which leaves one
+    result a host; none where the collective has none.
+
     `algorithms` is where to look for them in `collectives.ALGORITHMS`; `by_hand` has
     more ways to use the MPI's own, by name.
     """
@@ -134,6 +169,8 @@ class Case:
     fewest_ranks: int = 1
     algorithms: str = ""
     by_hand: dict[str, dict[str, Runner]] = field(default_factory=dict)
+    registered: dict[str, StagedRunner] = field(default_factory=dict)
+    shared: dict[str, StagedRunner] = field(default_factory=dict)
 
     def foreign(self, algorithm: str) -> bool:
         """Tell whether an algorithm is the MPI's, with nothing of ours around it."""
@@ -144,6 +181,13 @@ class Case:
         if algorithm == BASELINE:
             return self.raw
         return self.by_hand.get(algorithm, self.ours)
+
+    def staged(self, algorithm: str, form: Form) -> dict[str, StagedRunner]:
+        """Return what binds an algorithm to arrays of a form, per place."""
+        if form.registered:
+            return self.shared if form.shared else self.registered
+        plain = self.runners(algorithm)
+        return {place: staged(runner) for place, runner in plain.items()}
 
     def size(self, asked: int, itemsize: int, ranks: int) -> Size:
         """Return the size that is measured when `asked` bytes were asked for."""

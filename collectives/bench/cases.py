@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collectives.bench import ours, packed, raw, wanted
-from collectives.bench.case import IN_PLACE, OUT_OF_PLACE, Case, Runner
+from collectives.bench import ours, packed, raw, registered, wanted
+from collectives.bench.case import IN_PLACE, OUT_OF_PLACE, Case, Runner, staged
 from collectives.bench.packed import PACK_BYTES
 
 __all__ = ["CASES"]
@@ -36,6 +36,8 @@ CASES = {
             blocks=wanted.combined,
             reduces=True,
             overwrites=True,
+            registered={p: staged(ours.all_reduce) for p in (OUT_OF_PLACE, IN_PLACE)},
+            shared={OUT_OF_PLACE: registered.all_reduce_shared},
         ),
         Case(
             "all_reduce_many",
@@ -46,6 +48,7 @@ CASES = {
             reduces=True,
             overwrites=True,
             listed=True,
+            registered={IN_PLACE: registered.all_reduce_many},
             algorithms="all_reduce",
             by_hand={name: _both(packed.all_reduce_many) for name in PACK_BYTES},
         ),

@@ -124,9 +124,9 @@ def footer(facts: Facts, everything: list[Row]) -> str:
         *verdict(facts, everything),
         f"# Avg bus bandwidth    : {average_busbw(everything):g}",
     ]
-    algorithms = list(dict.fromkeys(row.algorithm for row in everything))
-    if len(algorithms) > 1:
-        means = (f"{name} {average_busbw(everything, name):g}" for name in algorithms)
+    names = list(dict.fromkeys(row.name for row in everything))
+    if len(names) > 1:
+        means = (f"{name} {average_busbw(everything, name):g}" for name in names)
         lines.append(f"# of each algorithm    : {', '.join(means)}")
     return "\n".join([*lines, *busy(everything), "#"])
 

@@ -59,8 +59,15 @@ def run(comm: Communicator, request: Request, command: str) -> int:
     agree(comm, obstacle(comm, request, largest))
 
     room = max(largest, TRIAL_ELEMENTS * itemsize * comm.size)
-    memory = tuple(buffers.allocate(room, request.dtype) for _ in range(2))
-    bench = Bench(comm, request, case, algorithms, (memory[0], memory[1]))
+    memory = (
+        buffers.allocate(room, request.dtype),
+        buffers.allocate(room, request.dtype),
+    )
+    registered = memory
+    if request.registered and not case.listed:  # a list lies in registered packs
+        count, dtype = room // itemsize, request.dtype
+        registered = comm.zeros(count, dtype), comm.zeros(count, dtype)
+    bench = Bench(comm, request, case, algorithms, memory, registered)
     _try_out(bench, way)
     facts = gather_facts(comm, request, asked, sizes, memory[0], command)
 
@@ -130,7 +137,7 @@ def _measure_size(bench: Bench, size: Size) -> list[Row]:
             size,
             comm.size,
             name,
-            chosen(bench, size, name),
+            chosen(bench, size, name, form),
             measured,
             form,
             added,

@@ -100,6 +100,15 @@ def _notes(
         f"of one of its {case.messages} messages"
         if case.messages > 1
         else None,
+        "registered: ours work on arrays that the ranks of a host share, mpi does not"
+        if request.registered
+        else None,
+        "SHARED: one result a host, out of place; vs mpi compares it with mpi in place"
+        if request.result == "shared"
+        else None,
+        "touched: every rank reads the whole SHARED result inside the time"
+        if request.touch
+        else None,
     ]
     return tuple(note for note in notes if note is not None)
 

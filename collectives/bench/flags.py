@@ -26,6 +26,8 @@ DTYPES = {
     )
 } | {"half": "float16", "float": "float32", "double": "float64"}
 
+RESULTS = ("own", "shared")
+
 KIB = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -139,6 +141,23 @@ def make_parser() -> Parser:
         "model, "
         f"{' '.join(MODELS)} ({MODELS[0]}), or of a JSON file such as "
         "[[64, 3, 7, 7], [64]]",
+    )
+    forms = parser.add_argument_group("registered arrays, of ours only")
+    forms.add_argument(
+        "--registered",
+        action="store_true",
+        help="arrays that the ranks of a host share; lists of arrays in packs",
+    )
+    forms.add_argument(
+        "--result",
+        choices=RESULTS,
+        default=RESULTS[0],
+        help="each rank's own (default), or one copy shared by the host",
+    )
+    forms.add_argument(
+        "--touch",
+        action="store_true",
+        help="one more row, where every rank reads the whole shared result in the time",
     )
     add(
         "--overlap",

@@ -63,7 +63,7 @@ class Adding:
     call: Call
     send: NDArray[Any]
     messages: int = 1
-    keeps_input: bool = False
+    afresh: bool = False
 
     def rewrite(self) -> None:
         """Write the array that is added to, as its owner does."""

@@ -145,9 +145,9 @@ def _osu_begin(facts: Facts) -> str:
 def _osu_end(facts: Facts, rows: list[Row]) -> str:
     """Return a table per algorithm: mean over calls; mean, min and max over ranks."""
     lines = []
-    for algorithm in dict.fromkeys(row.algorithm for row in rows):
-        mine = [row for row in rows if row.algorithm == algorithm]
-        lines += ["", f"# Algorithm: {algorithm}, {mine[0].headline.replace('_', ' ')}"]
+    for name in dict.fromkeys(row.name for row in rows):
+        mine = [row for row in rows if row.name == name]
+        lines += ["", f"# Algorithm: {name}, {mine[0].headline.replace('_', ' ')}"]
         head = ("Avg Latency(us)", "Min Latency(us)", "Max Latency(us)")
         titles = f"{head[0]:>20}{head[1]:>20}{head[2]:>20}{'Iterations':>12}"
         lines.append(f"{'# Size':<10}{titles}{'Validation':>12}")

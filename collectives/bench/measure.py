@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.bench import patterns
-from collectives.bench.case import BASELINE, IN_PLACE, Case, Setup
+from collectives.bench.case import BASELINE, IN_PLACE, Call, Case, Setup, Staged
 from collectives.communicator import Communicator
 
 __all__ = ["Batches", "Run", "Timed", "alternate", "check", "plan"]
@@ -54,8 +54,8 @@ class Timed(Protocol):
         """Times are those of one message."""
 
     @property
-    def keeps_input(self) -> bool:
-        """Whether a call leaves its input as it was."""
+    def afresh(self) -> bool:
+        """Whether the input is written before every call, and not once a batch."""
 
     def rewrite(self) -> None:
         """Write the input."""
@@ -70,7 +70,12 @@ class Run:
     dtype: str
     send: NDArray[Any]
     receive: NDArray[Any]
-    call: Callable[[], object]
+    stages: Staged
+
+    @property
+    def call(self) -> Call:
+        """What is timed."""
+        return self.stages.call
 
     @property
     def op(self) -> str:
@@ -83,14 +88,15 @@ class Run:
         return self.case.messages
 
     @property
-    def keeps_input(self) -> bool:
-        """Whether a call leaves its input as it was."""
+    def afresh(self) -> bool:
+        """Whether a call leaves its input as it was, or the next wants it elsewhere."""
         overwritten = self.case.overwrites and self.setup.place == IN_PLACE
-        return self.case.sized and not overwritten
+        return self.case.sized and (not overwritten or self.stages.afresh)
 
     def rewrite(self) -> None:
         """Write the input that timed calls work on."""
         self.send.fill(patterns.steady(self.op))
+        self.stages.before()
 
 
 def plan_calls(round_s: float) -> int:
@@ -156,7 +162,7 @@ def alternate(
 
 def batch(comm: Communicator, run: Timed, calls: int) -> float:
     """Return this rank's seconds for so many calls."""
-    if run.keeps_input:
+    if run.afresh:
         return sum(_timed(comm, run, 1) for _ in range(calls))
     return _timed(comm, run, calls)
 
@@ -193,7 +199,9 @@ def check(comm: Communicator, run: Run) -> int:
     rank, ranks, op = comm.rank, comm.size, run.op
     patterns.spoil(run.receive)
     patterns.fill(run.send, patterns.pattern(rank, op, run.dtype, ranks))
+    run.stages.before()
     run.call()
+    run.stages.after()
     wrong = 0
     blocks = run.case.blocks(ranks, rank, run.setup.root)
     for index, (sources, part) in enumerate(blocks):

@@ -144,6 +144,4 @@ class Pair:
 
 def tell(comm: Communicator) -> str:
     """Return how memory is at the moment, in words. Collective."""
-    if hasattr(comm, "mode"):
-        return str(comm.mode)
     return str(probe(comm) or "no two ranks of the first host share any")

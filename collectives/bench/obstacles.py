@@ -60,6 +60,7 @@ def obstacle(comm: Communicator, request: Request, largest: int) -> Usage | None
                 "cannot be done in place; wanted a float or complex dtype"
             )
     arrays = 3 if case.listed else 2  # packs have memory of their own
+    arrays += 2 * request.registered
     needed = arrays * largest * comm.topology.local_size
     available = buffers.available_bytes()
     if available is not None and needed > available:

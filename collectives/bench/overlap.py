@@ -19,7 +19,7 @@ import numpy as np
 
 from collectives.bench import measure
 from collectives.bench.binding import Bench, bind, chosen
-from collectives.bench.case import IN_PLACE, Call, Size
+from collectives.bench.case import IN_PLACE, ORDINARY, Call, Size, Staged
 from collectives.bench.measure import Batches, Run
 from collectives.bench.overlap_formats import BLOCKING, COMPUTATION, OVERALL, STARTED
 from collectives.bench.results import Measured, Row
@@ -75,7 +75,7 @@ def measure_size(bench: Bench, size: Size) -> list[Row]:
     comm, request = bench.comm, bench.request
     given = (request.warmup, request.iterations, request.repetitions)
     blocking = [run for run in bind(bench, size) if run.setup.place == _place(run)]
-    trials = [*blocking, replace(blocking[0], call=computation(TRIAL_PIECES))]
+    trials = [*blocking, replace(blocking[0], stages=Staged(computation(TRIAL_PIECES)))]
     calls = measure.plan(comm, blocking, *given).calls
     results = measure.alternate(comm, trials, Batches(calls, TRIALS))
     *lengths, trial = (result.max(axis=0).min() for result in results)
@@ -96,7 +96,7 @@ def measure_size(bench: Bench, size: Size) -> list[Row]:
             )
             for thing in things
         }
-        auto = chosen(bench, size, name)
+        auto = chosen(bench, size, name, ORDINARY)
         rows.append(Row(bench.case, size, comm.size, name, auto, measured))
     return rows
 
@@ -117,7 +117,7 @@ def _things(run: Run, pieces: float) -> dict[str, Run]:
         STARTED: started(run),
     }
     return {
-        thing: replace(run, call=call)
+        thing: replace(run, stages=Staged(call))
         for thing, call in calls.items()
         if call is not None
     }

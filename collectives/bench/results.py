@@ -84,6 +84,11 @@ class Row:
     adding: Measured | None = None
 
     @property
+    def name(self) -> str:
+        """The algorithm, and the form of its arrays where that is not ordinary."""
+        return f"{self.algorithm} {self.form}".rstrip()
+
+    @property
     def headline(self) -> str:
         """The place by which algorithms are compared: in place where it exists."""
         return IN_PLACE if IN_PLACE in self.places else OUT_OF_PLACE
@@ -160,13 +165,13 @@ def total_wrong(rows: list[Row]) -> int | None:
     return sum(checked) if checked else None
 
 
-def average_busbw(rows: list[Row], algorithm: str | None = None) -> float:
-    """Return the mean busbw over rows and places, of one algorithm or of all."""
+def average_busbw(rows: list[Row], name: str | None = None) -> float:
+    """Return the mean busbw over rows and places, of those of one name or of all."""
     values = [
         row.busbw(place)
         for row in rows
         for place in row.places
-        if algorithm in (None, row.algorithm)
+        if name in (None, row.name)
     ]
     return sum(values) / len(values)
 

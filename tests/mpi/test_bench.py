@@ -92,6 +92,39 @@ def test_every_algorithm_of_every_collective_is_right(comm, capsys, collective, 
     assert sum(map(len, found["host_map"].values())) == comm.size
 
 
+def test_what_must_move_at_least_is_printed_beside_every_time(comm, capsys):
+    found = document(capsys, comm, "all_reduce -b 64K -e 64K")
+    for row in found["rows"] if found else []:
+        for figures in (row, row["out_of_place"]):
+            for key in ("min", "median"):
+                floor_us, over = figures["floor_us"][key], figures["over_floor"][key]
+                assert floor_us > 0
+                assert over == pytest.approx(figures["time_us"][key] / floor_us)
+
+
+def test_a_shared_result_is_right_untouched_and_touched(comm, capsys):
+    flags = "--registered --result shared --touch"
+    found = document(capsys, comm, f"all_reduce -b 1K -e 70K -f 70 {flags}")
+    if found is None:
+        return
+    forms = [(x["registered"], x["shared"], x["touched"]) for x in found["rows"]]
+    each = [(False, False, False), (True, True, False), (True, True, True)]
+    assert forms == each * 2
+    assert [row["place"] for row in found["rows"]] == [
+        *(IN_PLACE, OUT_OF_PLACE, OUT_OF_PLACE)
+    ] * 2
+    assert found["out_of_bounds"] == {"count": 0, "okay": True}
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "all_reduce_many"])
+def test_registered_arrays_of_each_rank(comm, capsys, collective, few):
+    text = f"{collective} --registered {sized(collective, '1K', '70K', few)}"
+    found = document(capsys, comm, text)
+    for row in found["rows"] if found else []:
+        assert row["registered"] == (row["algorithm"] == "auto")
+        assert (row["place"], row["wrong"]) == (IN_PLACE, 0)
+
+
 @pytest.mark.parametrize("op", ["mean", "min", "max", "prod"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_ops_of_floats(comm, op, dtype):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collectives.bench.case import IN_PLACE, OUT_OF_PLACE, Size
+from collectives.bench.case import IN_PLACE, OUT_OF_PLACE, Form, Size
 from collectives.bench.cases import CASES
 from collectives.bench.facts import cores, rounding_note
 from collectives.bench.formats import FORMATS, as_json
@@ -219,6 +219,28 @@ def test_csv_has_one_line_per_size_algorithm_and_place():
     assert float(lines[0]["time_us_median"]) == pytest.approx(30)
     assert float(lines[0]["over_floor_median"]) == pytest.approx(7.5)
     assert None not in lines[0] and "" not in lines[0].values()
+
+
+SHARED = [
+    ROWS[0],
+    *(
+        replace(row("ring", 10, 10, 40, places=(OUT_OF_PLACE,)), form=form)
+        for form in (Form(True, True), Form(True, True, True))
+    ),
+]
+
+
+def test_rows_of_one_algorithm_are_told_apart_by_the_form_of_their_arrays():
+    lines = FORMATS["nccl"].rows(FACTS, SHARED).splitlines()
+    assert lines[1].endswith("3.00    2.00  ring registered SHARED")
+    assert lines[2].endswith("ring registered SHARED touched")
+    feet = FORMATS["nccl"].end(FACTS, SHARED)
+    assert "ring registered SHARED 0.6, ring registered SHARED touched 0.6" in feet
+    found = [entry["touched"] for entry in json.loads(as_json(FACTS, SHARED))["rows"]]
+    assert found == [False, False, True]
+    assert "# Algorithm: ring registered SHARED, out" in FORMATS["osu"].end(
+        FACTS, SHARED
+    )
 
 
 def test_osu_times_are_over_ranks():
