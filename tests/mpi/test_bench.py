@@ -92,6 +92,7 @@ def test_every_algorithm_of_every_collective_is_right(comm, capsys, collective, 
     assert sum(map(len, found["host_map"].values())) == comm.size
 
 
+@pytest.mark.ranks(2, 3, 4, 5)  # alone, in place, nothing must move
 def test_what_must_move_at_least_is_printed_beside_every_time(comm, capsys):
     found = document(capsys, comm, "all_reduce -b 64K -e 64K")
     for row in found["rows"] if found else []:
