@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.bench import buffers, measure, mode, overlap
+from collectives.bench import buffers, measure, overlap
 from collectives.bench.arguments import Request
 from collectives.bench.binding import (
     TRIAL_ELEMENTS,
@@ -20,7 +20,7 @@ from collectives.bench.binding import (
 )
 from collectives.bench.case import Call, Form, Size
 from collectives.bench.cases import CASES
-from collectives.bench.facts import gather_facts
+from collectives.bench.facts import gather_facts, memory_mode
 from collectives.bench.floor import adding, moved
 from collectives.bench.formats import FORMATS, Format
 from collectives.bench.obstacles import choose_algorithms, draft, obstacle
@@ -78,7 +78,7 @@ def run(comm: Communicator, request: Request, command: str) -> int:
         rows = way.measure(bench, size)
         _say(comm, form.rows(facts, rows))
         everything += rows
-    facts = replace(facts, memory=(*facts.memory, mode.tell(comm)))
+    facts = replace(facts, memory=(*facts.memory, memory_mode(comm)))
     _say(comm, form.end(facts, everything))
     if request.json is not None and comm.rank == 0:
         _write(Path(request.json), way.formats["json"].end(facts, everything) + "\n")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import collectives
-from collectives.bench import buffers, measure, mode
+from collectives.bench import buffers, measure
 from collectives.bench.arguments import Request
 from collectives.bench.case import PART_BYTES, Case, Size
 from collectives.bench.cases import CASES
@@ -21,7 +21,7 @@ from collectives.bench.results import Facts
 from collectives.communicator import Communicator
 from collectives.topology import usable_cores
 
-__all__ = ["cores", "gather_facts", "rounding_note"]
+__all__ = ["cores", "gather_facts", "memory_mode", "rounding_note"]
 
 METHOD = (
     "median over repetitions, and the minimum; a repetition is a batch of calls "
@@ -69,9 +69,14 @@ def gather_facts(
         settings=_settings(comm, request),
         method=METHOD,
         buffers=buffers.describe(buffer),
-        memory=(mode.tell(comm),),
+        memory=(memory_mode(comm),),
         notes=_notes(case, request, asked, sizes),
     )
+
+
+def memory_mode(comm: Communicator) -> str:
+    """Say how memory behaves between the ranks at the moment. Collective."""
+    return str(comm.probe() or "no window that all ranks share")
 
 
 def _settings(comm: Communicator, request: Request) -> str:
