@@ -39,6 +39,9 @@ class Request:
     check: bool
     algorithms: tuple[str, ...] | None
     shapes: ShapeList
+    registered: bool
+    result: str
+    touch: bool
     overlap: bool
     format: str
     json: str | None
@@ -73,6 +76,7 @@ def parse(argv: list[str]) -> Request:
     if known.collective is None:
         parser.error(f"no collective given; there are: {' '.join(CASES)}")
     shapes = _shapes(parser, known)
+    _check_form(parser, known)
     low, high, step, sizes = _sizes(parser, known, shapes)
     return Request(
         collective=known.collective,
@@ -89,6 +93,9 @@ def parse(argv: list[str]) -> Request:
         check=bool(known.check),
         algorithms=_algorithms(parser, known.algorithm, known.collective),
         shapes=shapes,
+        registered=known.registered,
+        result=known.result,
+        touch=known.touch,
         overlap=known.overlap,
         format=_format(parser, known),
         json=known.json,
@@ -103,6 +110,25 @@ def _shapes(parser: Parser, known: Namespace) -> ShapeList:
         takers = " ".join(name for name, case in CASES.items() if case.listed)
         parser.error(f"--shapes is not for {known.collective}; it is for: {takers}")
     return ShapeList("none", ())
+
+
+def _check_form(parser: Parser, known: Namespace) -> None:
+    """Refuse forms of arrays that do not go together."""
+    shared = known.result == "shared"
+    if shared and not known.registered:
+        parser.error("--result shared needs --registered")
+    if known.touch and not shared:
+        parser.error("--touch needs --registered --result shared")
+    if known.registered and known.overlap:
+        parser.error("--registered is not for --overlap")
+    takers = [
+        name for name, c in CASES.items() if (c.shared if shared else c.registered)
+    ]
+    if known.registered and known.collective not in takers:
+        flags = "--registered --result shared" if shared else "--registered"
+        parser.error(
+            f"{flags} is not for {known.collective}; it is for: {' '.join(takers)}"
+        )
 
 
 def _sizes(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from collectives.algorithms import TABLE
 from collectives.bench.arguments import Request
-from collectives.bench.case import BASELINE, Case, Setup, Size
+from collectives.bench.case import ORDINARY, Case, Form, Setup, Size, StagedRunner
 from collectives.bench.measure import Run
 from collectives.communicator import Communicator
 
@@ -30,22 +30,43 @@ class Bench:
     case: Case
     algorithms: Sequence[str]
     memory: tuple[NDArray[Any], NDArray[Any]]
+    registered: tuple[NDArray[Any], NDArray[Any]]
+    """As large; the same where nothing is registered."""
 
 
 def bind(bench: Bench, size: Size) -> list[Run]:
-    """Return every algorithm in every place that it has, in the order of the rows."""
-    runs = []
-    for algorithm in bench.algorithms:
-        table = bench.case.raw if algorithm == BASELINE else bench.case.ours
-        for place, runner in table.items():
-            comm, request = bench.comm, bench.request
-            setup = Setup(
-                comm, request.op, request.root, algorithm, place, request.shapes.shapes
-            )
-            views = bench.case.views(bench.memory, size, place, comm.rank)
-            call = runner(setup, *views)
-            runs.append(Run(bench.case, setup, request.dtype, *views, call))
-    return runs
+    """Return every algorithm in every form and place, in the order of the rows."""
+    return [
+        _bind(bench, size, algorithm, form, place, runner)
+        for algorithm in bench.algorithms
+        for form in _forms(bench, algorithm)
+        for place, runner in bench.case.staged(algorithm, form).items()
+    ]
+
+
+def _bind(
+    bench: Bench,
+    size: Size,
+    algorithm: str,
+    form: Form,
+    place: str,
+    runner: StagedRunner,
+) -> Run:
+    comm, request = bench.comm, bench.request
+    shapes = request.shapes.shapes
+    setup = Setup(comm, request.op, request.root, algorithm, place, shapes, form)
+    memory = bench.registered if form.registered else bench.memory
+    views = bench.case.views(memory, size, place, comm.rank)
+    return Run(bench.case, setup, request.dtype, *views, runner(setup, *views))
+
+
+def _forms(bench: Bench, algorithm: str) -> list[Form]:
+    """Return the forms of the arrays of an algorithm; the MPI's are ordinary."""
+    request = bench.request
+    if bench.case.foreign(algorithm):
+        return [ORDINARY]
+    form = Form(request.registered, request.result == "shared")
+    return [form, replace(form, touched=True)] if request.touch else [form]
 
 
 def bind_trial(bench: Bench) -> list[Run]:
@@ -58,9 +79,9 @@ def bind_trial(bench: Bench) -> list[Run]:
     return bind(trial, Size(whole if bench.case.sized else 0, count))
 
 
-def chosen(bench: Bench, size: Size, algorithm: str) -> str | None:
+def chosen(bench: Bench, size: Size, algorithm: str, form: Form) -> str | None:
     """Return what `auto` stands for at this size; None where that is not one thing."""
-    if algorithm != "auto" or bench.case.name not in TABLE:
+    if algorithm != "auto" or form.registered or bench.case.name not in TABLE:
         return None
     op = bench.request.op if bench.case.reduces else "sum"
     choice = bench.comm.choose(bench.case.name, size.nbytes, bench.request.dtype, op)

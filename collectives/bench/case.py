@@ -7,7 +7,7 @@ are views of one buffer: the same view, or one of them a part of the other.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -15,7 +15,20 @@ from numpy.typing import NDArray
 from collectives.bench.shapes import Shape
 from collectives.communicator import Communicator
 
-__all__ = ["BASELINE", "IN_PLACE", "OUT_OF_PLACE", "Block", "Case", "Setup", "Size"]
+__all__ = [
+    "BASELINE",
+    "IN_PLACE",
+    "ORDINARY",
+    "OUT_OF_PLACE",
+    "Block",
+    "Case",
+    "Form",
+    "Setup",
+    "Size",
+    "Staged",
+    "StagedRunner",
+    "staged",
+]
 
 Array = NDArray[Any]
 Call = Callable[[], object]
@@ -53,6 +66,29 @@ Blocks = Callable[[int, int, int], list[Block]]
 
 
 @dataclass(frozen=True)
+class Form:
+    """Where the arrays of a call lie, and what a call leaves.
+
+    `registered`: in memory shared by the host. `shared`: the result is one copy a host,
+    and `touched`: every rank reads all of it inside the time.
+    """
+
+    registered: bool = False
+    shared: bool = False
+    touched: bool = False
+
+    def __str__(self) -> str:
+        """Return what is unlike ordinary arrays: "registered SHARED", for instance."""
+        names = zip(
+            ("registered", "SHARED", "touched"), vars(self).values(), strict=True
+        )
+        return " ".join(name for name, value in names if value)
+
+
+ORDINARY = Form()
+
+
+@dataclass(frozen=True)
 class Setup:
     """Everything but the arrays that a call is made of."""
 
@@ -62,9 +98,36 @@ class Setup:
     algorithm: str
     place: str
     shapes: tuple[Shape, ...] = ()
+    form: Form = ORDINARY
 
 
 Runner = Callable[[Setup, Array, Array], Call]
+
+
+def _nothing() -> None:
+    pass
+
+
+class Staged(NamedTuple):
+    """A call, and what its owner does outside the time.
+
+    `before` takes what was written to `send`, `after` leaves the result in `receive`,
+    where a call works on other memory than those two; `afresh`: `before` comes before
+    every call.
+    """
+
+    call: Call
+    before: Call = _nothing
+    after: Call = _nothing
+    afresh: bool = False
+
+
+StagedRunner = Callable[[Setup, Array, Array], Staged]
+
+
+def staged(runner: Runner) -> StagedRunner:
+    """Return what binds a call that needs nothing before and after."""
+    return lambda setup, send, receive: Staged(runner(setup, send, receive))
 
 
 @dataclass(frozen=True)
@@ -79,8 +142,14 @@ class Case:
     part of it. `part` names the array, `send` or `receive`, that is only such a part;
     in place it lies where the rank's part of the other one is, or `at_start` of it.
 
+    `overwrites`: in place, nothing is left of any rank's input.
+
     A call is `messages` messages one after the other; times are those of one.
-    `algorithms` is where to look for them in `collectives.ALGORITHMS`.
+    `registered` binds our call to registered arrays, and `shared` that which leaves one
+    result a host; none where the collective has none.
+
+    `algorithms` is where to look for them in `collectives.ALGORITHMS`; `by_hand` has
+    more ways to use the MPI's own, by name.
     """
 
     name: str
@@ -93,11 +162,32 @@ class Case:
     by_parts: bool = False
     part: str = ""
     at_start: bool = False
+    overwrites: bool = False
     sized: bool = True
     listed: bool = False
     messages: int = 1
     fewest_ranks: int = 1
     algorithms: str = ""
+    by_hand: dict[str, dict[str, Runner]] = field(default_factory=dict)
+    registered: dict[str, StagedRunner] = field(default_factory=dict)
+    shared: dict[str, StagedRunner] = field(default_factory=dict)
+
+    def foreign(self, algorithm: str) -> bool:
+        """Tell whether an algorithm is the MPI's, with nothing of ours around it."""
+        return algorithm == BASELINE or algorithm in self.by_hand
+
+    def runners(self, algorithm: str) -> dict[str, Runner]:
+        """Return what binds an algorithm, per place."""
+        if algorithm == BASELINE:
+            return self.raw
+        return self.by_hand.get(algorithm, self.ours)
+
+    def staged(self, algorithm: str, form: Form) -> dict[str, StagedRunner]:
+        """Return what binds an algorithm to arrays of a form, per place."""
+        if form.registered:
+            return self.shared if form.shared else self.registered
+        plain = self.runners(algorithm)
+        return {place: staged(runner) for place, runner in plain.items()}
 
     def size(self, asked: int, itemsize: int, ranks: int) -> Size:
         """Return the size that is measured when `asked` bytes were asked for."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collectives.bench import ours, raw, wanted
-from collectives.bench.case import IN_PLACE, OUT_OF_PLACE, Case, Runner
+from collectives.bench import ours, packed, raw, registered, wanted
+from collectives.bench.case import IN_PLACE, OUT_OF_PLACE, Case, Runner, staged
+from collectives.bench.packed import PACK_BYTES
 
 __all__ = ["CASES"]
 
@@ -34,6 +35,9 @@ CASES = {
             raw=_both(raw.all_reduce),
             blocks=wanted.combined,
             reduces=True,
+            overwrites=True,
+            registered={p: staged(ours.all_reduce) for p in (OUT_OF_PLACE, IN_PLACE)},
+            shared={OUT_OF_PLACE: registered.all_reduce_shared},
         ),
         Case(
             "all_reduce_many",
@@ -42,8 +46,11 @@ CASES = {
             raw=_both(raw.all_reduce_many),
             blocks=wanted.combined,
             reduces=True,
+            overwrites=True,
             listed=True,
+            registered={IN_PLACE: registered.all_reduce_many},
             algorithms="all_reduce",
+            by_hand={name: _both(packed.all_reduce_many) for name in PACK_BYTES},
         ),
         Case(
             "reduce",
@@ -72,6 +79,7 @@ CASES = {
             raw=_both(raw.scan),
             blocks=wanted.combined_to_here,
             reduces=True,
+            overwrites=True,
         ),
         Case(
             "exclusive_scan",
@@ -80,6 +88,7 @@ CASES = {
             raw=_both(raw.exclusive_scan),
             blocks=wanted.combined_before,
             reduces=True,
+            overwrites=True,
         ),
         Case(
             "broadcast",
@@ -88,6 +97,17 @@ CASES = {
             raw={IN_PLACE: raw.broadcast},
             blocks=wanted.roots,
             rooted=True,
+        ),
+        Case(
+            "broadcast_many",
+            _as_it_is,
+            ours=_both(ours.broadcast_many),
+            raw={IN_PLACE: raw.broadcast_many},
+            blocks=wanted.roots,
+            rooted=True,
+            listed=True,
+            algorithms="broadcast",
+            by_hand={name: {IN_PLACE: packed.broadcast_many} for name in PACK_BYTES},
         ),
         Case(
             "all_gather",
@@ -125,6 +145,7 @@ CASES = {
             raw=_both(raw.all_to_all),
             blocks=wanted.part_of_each,
             by_parts=True,
+            overwrites=True,
         ),
         Case(
             "send",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collectives.bench import floor
 from collectives.bench.case import BASELINE, IN_PLACE, OUT_OF_PLACE
 from collectives.bench.results import (
     DISTURBED,
@@ -9,7 +10,7 @@ from collectives.bench.results import (
     Row,
     average_busbw,
     disturbed,
-    ratio,
+    ratios,
     total_wrong,
 )
 
@@ -17,7 +18,7 @@ __all__ = ["busy", "footer", "header", "label", "preamble", "rows", "verdict"]
 
 LEFT = "{:>12}  {:>12}  {:>10}  {:>6}  {:>6}"
 PLACE = "  {:>8}  {:>6}  {:>6}  {:>6}"
-RIGHT = "  {:>6}  {}"
+RIGHT = "  {:>8}  {:>8}  {:>6}  {:>6}  {:>6}  {}"
 
 
 def preamble(facts: Facts) -> list[str]:
@@ -35,6 +36,7 @@ def preamble(facts: Facts) -> list[str]:
         f" MPI: {facts.mpi_library or 'none, a world of one rank'}",
         f" Time: {facts.method}",
         f" Buffers: {facts.buffers}",
+        f" Memory: {facts.memory[0]}",
         *(f" Note: {note}" for note in facts.notes),
         "",
         " Using processes",
@@ -48,15 +50,19 @@ def header(facts: Facts) -> str:
     gap, place = " " * len(LEFT.format(*[""] * 5)), len(PLACE.format(*[""] * 4))
     names = ("time", "algbw", "busbw", "#wrong")
     units = ("(us)", "(GB/s)", "(GB/s)", "")
+    more = ("min", "floor", "/floor", "vs mpi", "vs mpi", "algorithm")
+    more_units = ("(us)", "(us)", "(x)", "median", "min", "")
     lines = [
         *preamble(facts),
+        f" Floor: {floor.METHOD}",
+        "",
         gap[1:] + "out-of-place".center(place) + "in-place".center(place),
         LEFT.format("size", "count", "type", "redop", "root")[1:]
         + PLACE.format(*names) * 2
-        + RIGHT.format("vs mpi", "algorithm"),
+        + RIGHT.format(*more),
         LEFT.format("(B)", "(elements)", "", "", "")[1:]
         + PLACE.format(*units) * 2
-        + RIGHT.format("(x)", ""),
+        + RIGHT.format(*more_units),
     ]
     return "\n".join(f"#{line}".rstrip() for line in lines)
 
@@ -71,14 +77,29 @@ def _row(facts: Facts, row: Row, baseline: Row | None) -> str:
     left = LEFT.format(
         row.size.nbytes, row.size.count, facts.dtype, facts.op, facts.root
     )
-    times = ratio(baseline, row)
-    right = RIGHT.format("N/A" if times is None else f"{times:.2f}", label(row))
-    return left + _place(row, OUT_OF_PLACE) + _place(row, IN_PLACE) + right
+    return (
+        left + _place(row, OUT_OF_PLACE) + _place(row, IN_PLACE) + _right(row, baseline)
+    )
+
+
+def _right(row: Row, baseline: Row | None) -> str:
+    """Return our own columns, which are about the headline place."""
+    place = row.headline
+    floor_us, over = row.floor_us(place), row.over_floor(place)
+    times = ratios(baseline, row)
+    return RIGHT.format(
+        _us(row.places[place].time_us["min"]),
+        "N/A" if floor_us is None else _us(floor_us["median"]),
+        "N/A" if over is None else f"{over['median']:.2f}",
+        *("N/A" if times is None else f"{times[key]:.2f}" for key in ("median", "min")),
+        label(row),
+    )
 
 
 def label(row: Row) -> str:
-    """Return the algorithm, and what it stands for."""
-    return row.algorithm if row.chosen is None else f"{row.algorithm} ({row.chosen})"
+    """Return the algorithm, what it stands for, and the form of its arrays."""
+    stands_for = "" if row.chosen is None else f" ({row.chosen})"
+    return f"{row.algorithm}{stands_for} {row.form}".rstrip()
 
 
 def _place(row: Row, place: str) -> str:
@@ -86,32 +107,36 @@ def _place(row: Row, place: str) -> str:
         return PLACE.format(*["N/A"] * 4)
     measured = row.places[place]
     wrong = "N/A" if measured.wrong is None else measured.wrong
-    time_us = measured.time_us["median"]
     algbw, busbw = row.algbw(place), row.busbw(place)
+    time_us = _us(measured.time_us["median"])
+    return PLACE.format(time_us, f"{algbw:.2f}", f"{busbw:.2f}", wrong)
+
+
+def _us(time_us: float) -> str:
+    """Return microseconds in no more than eight characters."""
     decimals = 2 if time_us < 1e4 else 1 if time_us < 1e6 else 0
-    return PLACE.format(
-        f"{time_us:.{decimals}f}", f"{algbw:.2f}", f"{busbw:.2f}", wrong
-    )
+    return f"{time_us:.{decimals}f}"
 
 
 def footer(facts: Facts, everything: list[Row]) -> str:
     """Return the verdict and the mean bandwidths."""
     lines = [
-        *verdict(everything),
+        *verdict(facts, everything),
         f"# Avg bus bandwidth    : {average_busbw(everything):g}",
     ]
-    algorithms = list(dict.fromkeys(row.algorithm for row in everything))
-    if len(algorithms) > 1:
-        means = (f"{name} {average_busbw(everything, name):g}" for name in algorithms)
+    names = list(dict.fromkeys(row.name for row in everything))
+    if len(names) > 1:
+        means = (f"{name} {average_busbw(everything, name):g}" for name in names)
         lines.append(f"# of each algorithm    : {', '.join(means)}")
     return "\n".join([*lines, *busy(everything), "#"])
 
 
-def verdict(everything: list[Row]) -> list[str]:
-    """Say how many elements were wrong."""
+def verdict(facts: Facts, everything: list[Row]) -> list[str]:
+    """Say how many elements were wrong, and how memory is in the end."""
     wrong = total_wrong(everything)
     text = "N/A" if wrong is None else f"{wrong} {'FAILED' if wrong else 'OK'}"
-    return [f"# Out of bounds values : {text}"]
+    lines = [f"# Out of bounds values : {text}"]
+    return [*lines, f"# Memory afterwards    : {facts.memory[-1]}"]
 
 
 def busy(everything: list[Row]) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,9 +18,10 @@ from collectives.bench.binding import (
     bind_trial,
     chosen,
 )
-from collectives.bench.case import BASELINE, Call, Size
+from collectives.bench.case import Call, Form, Size
 from collectives.bench.cases import CASES
-from collectives.bench.facts import gather_facts
+from collectives.bench.facts import gather_facts, memory_mode
+from collectives.bench.floor import adding, moved
 from collectives.bench.formats import FORMATS, Format
 from collectives.bench.obstacles import choose_algorithms, draft, obstacle
 from collectives.bench.overlap_formats import FORMATS as OVERLAP_FORMATS
@@ -31,7 +33,7 @@ from collectives.errors import InvalidArgumentError, UnsupportedError
 __all__ = ["run"]
 
 
-class Mode(NamedTuple):
+class Way(NamedTuple):
     """What is done at each size, and how it is printed."""
 
     ready: Callable[[measure.Run], Call | None]
@@ -48,7 +50,7 @@ def run(comm: Communicator, request: Request, command: str) -> int:
     Raises:
         Usage: this world, machine or MPI cannot do it; the same on every rank.
     """
-    case, mode = CASES[request.collective], MODES[request.overlap]
+    case, way = CASES[request.collective], WAYS[request.overlap]
     asked = request.sizes if case.sized else (0,)
     itemsize = np.dtype(request.dtype).itemsize
     sizes = [case.size(nbytes, itemsize, comm.size) for nbytes in asked]
@@ -57,21 +59,29 @@ def run(comm: Communicator, request: Request, command: str) -> int:
     agree(comm, obstacle(comm, request, largest))
 
     room = max(largest, TRIAL_ELEMENTS * itemsize * comm.size)
-    memory = tuple(buffers.allocate(room, request.dtype) for _ in range(2))
-    bench = Bench(comm, request, case, algorithms, (memory[0], memory[1]))
-    _try_out(bench, mode)
+    memory = (
+        buffers.allocate(room, request.dtype),
+        buffers.allocate(room, request.dtype),
+    )
+    registered = memory
+    if request.registered and not case.listed:  # a list lies in registered packs
+        count, dtype = room // itemsize, request.dtype
+        registered = comm.zeros(count, dtype), comm.zeros(count, dtype)
+    bench = Bench(comm, request, case, algorithms, memory, registered)
+    _try_out(bench, way)
     facts = gather_facts(comm, request, asked, sizes, memory[0], command)
 
-    form = mode.formats[request.format]
+    form = way.formats[request.format]
     _say(comm, form.begin(facts))
     everything: list[Row] = []
     for size in sizes:
-        rows = mode.measure(bench, size)
+        rows = way.measure(bench, size)
         _say(comm, form.rows(facts, rows))
         everything += rows
+    facts = replace(facts, memory=(*facts.memory, memory_mode(comm)))
     _say(comm, form.end(facts, everything))
     if request.json is not None and comm.rank == 0:
-        _write(Path(request.json), mode.formats["json"].end(facts, everything) + "\n")
+        _write(Path(request.json), way.formats["json"].end(facts, everything) + "\n")
     return 1 if total_wrong(everything) else 0
 
 
@@ -86,13 +96,13 @@ def _write(path: Path, text: str) -> None:
     draft(path).replace(path)
 
 
-def _try_out(bench: Bench, mode: Mode) -> None:
+def _try_out(bench: Bench, way: Way) -> None:
     """Call everything once on a few elements; raise `Usage` for what cannot be done."""
     for run in bind_trial(bench):
-        foreign = run.setup.algorithm == BASELINE
+        foreign = run.case.foreign(run.setup.algorithm)
         expected = Exception if foreign else (UnsupportedError, InvalidArgumentError)
         name, what = run.setup.algorithm, bench.case.name
-        call = mode.ready(run)
+        call = way.ready(run)
         if call is None:
             raise Usage(f"{what} by {name!r} cannot be started; --overlap needs that")
         try:
@@ -105,41 +115,38 @@ def _try_out(bench: Bench, mode: Mode) -> None:
 
 
 def _measure_size(bench: Bench, size: Size) -> list[Row]:
-    comm, request = bench.comm, bench.request
+    comm, request, case = bench.comm, bench.request, bench.case
     runs = bind(bench, size)
+    timed: list[measure.Timed] = [*runs, adding(bench.memory, size)]
     batches = measure.plan(
-        comm, runs, request.warmup, request.iterations, request.repetitions
+        comm, timed, request.warmup, request.iterations, request.repetitions
     )
-    seconds = measure.alternate(comm, runs, batches)
-    wrong = [measure.check(comm, run) if request.check else None for run in runs]
-    results = [
-        Measured(s, batches.calls, w) for s, w in zip(seconds, wrong, strict=True)
-    ]
+    *seconds, alone = measure.alternate(comm, timed, batches)
+    added = Measured(alone, batches.calls, None)
+    hosts = len(comm.topology.hosts)
+    places: dict[tuple[str, Form], dict[str, Measured]] = {}
+    for run, its_seconds in zip(runs, seconds, strict=True):
+        wrong = measure.check(comm, run) if request.check else None
+        setup = run.setup
+        must = moved(case, comm.size, hosts, setup.place, setup.form)
+        found = Measured(its_seconds, batches.calls, wrong, must)
+        places.setdefault((setup.algorithm, setup.form), {})[setup.place] = found
     return [
         Row(
-            bench.case,
+            case,
             size,
             comm.size,
             name,
-            chosen(bench, size, name),
-            _places(name, runs, results),
+            chosen(bench, size, name, form),
+            measured,
+            form,
+            added,
         )
-        for name in bench.algorithms
+        for (name, form), measured in places.items()
     ]
 
 
-def _places(
-    algorithm: str, runs: Sequence[measure.Run], results: Sequence[Measured]
-) -> dict[str, Measured]:
-    """Pick the results of one algorithm by place."""
-    return {
-        run.setup.place: result
-        for run, result in zip(runs, results, strict=True)
-        if run.setup.algorithm == algorithm
-    }
-
-
-MODES = {
-    False: Mode(lambda run: run.call, _measure_size, FORMATS),
-    True: Mode(overlap.started, overlap.measure_size, OVERLAP_FORMATS),
+WAYS = {
+    False: Way(lambda run: run.call, _measure_size, FORMATS),
+    True: Way(overlap.started, overlap.measure_size, OVERLAP_FORMATS),
 }

@@ -21,11 +21,12 @@ from collectives.bench.results import Facts
 from collectives.communicator import Communicator
 from collectives.topology import usable_cores
 
-__all__ = ["cores", "gather_facts", "rounding_note"]
+__all__ = ["cores", "gather_facts", "memory_mode", "rounding_note"]
 
 METHOD = (
-    "median over repetitions; a repetition is a batch of calls between two barriers, "
-    "its time the slowest rank's"
+    "median over repetitions, and the minimum; a repetition is a batch of calls "
+    "between two barriers, its time the slowest rank's; algorithms alternate; vs mpi "
+    "is mpi's median over this median, then minimum over minimum"
 )
 
 
@@ -34,7 +35,7 @@ def gather_facts(
     request: Request,
     asked: Sequence[int],
     sizes: Sequence[Size],
-    memory: NDArray[Any],
+    buffer: NDArray[Any],
     command: str,
 ) -> Facts:
     """Collect the facts of a run from all ranks. Collective."""
@@ -67,9 +68,15 @@ def gather_facts(
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         settings=_settings(comm, request),
         method=METHOD,
-        buffers=buffers.describe(memory),
+        buffers=buffers.describe(buffer),
+        memory=(memory_mode(comm),),
         notes=_notes(case, request, asked, sizes),
     )
+
+
+def memory_mode(comm: Communicator) -> str:
+    """Say how memory behaves between the ranks at the moment. Collective."""
+    return str(comm.probe() or "no window that all ranks share")
 
 
 def _settings(comm: Communicator, request: Request) -> str:
@@ -97,6 +104,15 @@ def _notes(
         f"a call is a message there and back between ranks 0 and 1; times are those "
         f"of one of its {case.messages} messages"
         if case.messages > 1
+        else None,
+        "registered: ours work on arrays that the ranks of a host share, mpi does not"
+        if request.registered
+        else None,
+        "SHARED: one result a host, out of place; vs mpi compares it with mpi in place"
+        if request.result == "shared"
+        else None,
+        "touched: every rank reads the whole SHARED result inside the time"
+        if request.touch
         else None,
     ]
     return tuple(note for note in notes if note is not None)

@@ -26,6 +26,8 @@ DTYPES = {
     )
 } | {"half": "float16", "float": "float32", "double": "float64"}
 
+RESULTS = ("own", "shared")
+
 KIB = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -135,9 +137,27 @@ def make_parser() -> Parser:
         "--shapes",
         type=read_shapes,
         metavar="MODEL|FILE",
-        help="the arrays of all_reduce_many: gradients of a model, "
+        help="the arrays of all_reduce_many and broadcast_many: gradients of a "
+        "model, "
         f"{' '.join(MODELS)} ({MODELS[0]}), or of a JSON file such as "
         "[[64, 3, 7, 7], [64]]",
+    )
+    forms = parser.add_argument_group("registered arrays, of ours only")
+    forms.add_argument(
+        "--registered",
+        action="store_true",
+        help="arrays that the ranks of a host share; lists of arrays in packs",
+    )
+    forms.add_argument(
+        "--result",
+        choices=RESULTS,
+        default=RESULTS[0],
+        help="each rank's own (default), or one copy shared by the host",
+    )
+    forms.add_argument(
+        "--touch",
+        action="store_true",
+        help="one more row, where every rank reads the whole shared result in the time",
     )
     add(
         "--overlap",
@@ -156,8 +176,9 @@ def make_parser() -> Parser:
 
 def algorithms_of(collective: str) -> tuple[str, ...]:
     """Return the algorithms that can be compared; some collectives have but one."""
-    family = CASES[collective].algorithms or collective
-    return (BASELINE, *collectives.ALGORITHMS.get(family, ("auto",)))
+    case = CASES[collective]
+    family = case.algorithms or collective
+    return (BASELINE, *case.by_hand, *collectives.ALGORITHMS.get(family, ("auto",)))
 
 
 def parse_size(text: str) -> int:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collectives.bench import columns
+from collectives.bench import columns, floor
 from collectives.bench.case import IN_PLACE, OUT_OF_PLACE
 from collectives.bench.results import Facts, Measured, Row, average_busbw, total_wrong
 
@@ -42,6 +42,8 @@ def _figures(row: Row, place: str) -> dict[str, Any]:
         "wrong": measured.wrong,
         "calls": measured.calls,
         "repetitions": measured.seconds.shape[1],
+        "floor_us": row.floor_us(place),
+        "over_floor": row.over_floor(place),
     }
 
 
@@ -58,13 +60,13 @@ def identity(facts: Facts, row: Row) -> dict[str, Any]:
         "hosts": len(facts.hosts),
         "algorithm": row.algorithm,
         "chosen": row.chosen or row.algorithm,
+        **vars(row.form),
     }
 
 
 def _json_row(facts: Facts, row: Row) -> dict[str, Any]:
     """One row: the figures in place, where they exist, and the others nested."""
-    entry = identity(facts, row) | {"registered": False, "touched": False}
-    entry |= {"place": row.headline} | _figures(row, row.headline)
+    entry = identity(facts, row) | {"place": row.headline} | _figures(row, row.headline)
     if row.headline == IN_PLACE:
         exists = OUT_OF_PLACE in row.places
         entry[OUT_OF_PLACE] = _figures(row, OUT_OF_PLACE) if exists else None
@@ -88,6 +90,7 @@ def document(
         "settings": facts.settings,
         "method": facts.method,
         "buffers": facts.buffers,
+        "memory": facts.memory,
         "notes": facts.notes,
         "rows": entries,
         "out_of_bounds": {"count": wrong, "okay": None if wrong is None else not wrong},
@@ -97,14 +100,17 @@ def document(
 def as_json(facts: Facts, rows: list[Row]) -> str:
     """Return a run as one JSON object; its keys are described in docs/bench.md."""
     whole = document(facts, rows, [_json_row(facts, row) for row in rows])
+    whole["floor"] = floor.METHOD
     whole["average_bus_bandwidth"] = {"bandwidth": average_busbw(rows)}
     return json.dumps(whole, indent=1, allow_nan=False)
 
 
 CSV_COLUMNS = (
     *("collective", "bytes", "count", "dtype", "op", "root", "ranks", "hosts"),
-    *("algorithm", "chosen", "place", "time_us_min", "time_us_median", "time_us_max"),
+    *("algorithm", "chosen", "registered", "shared", "touched", "place"),
+    *("time_us_min", "time_us_median", "time_us_max"),
     *("algbw_gbps", "busbw_gbps", "wrong"),
+    *("floor_us_min", "floor_us_median", "over_floor_min", "over_floor_median"),
 )
 
 
@@ -120,8 +126,12 @@ def _csv_rows(facts: Facts, rows: list[Row]) -> str:
     for row in rows:
         for place in row.places:
             figures = _figures(row, place)
-            times = {f"time_us_{k}": v for k, v in figures["time_us"].items()}
-            writer.writerow(identity(facts, row) | {"place": place} | figures | times)
+            spread = {
+                f"{name}_{key}": value
+                for name in ("time_us", "floor_us", "over_floor")
+                for key, value in (figures[name] or {}).items()
+            }
+            writer.writerow(identity(facts, row) | {"place": place} | figures | spread)
     return text.getvalue().rstrip("\n")
 
 
@@ -135,9 +145,9 @@ def _osu_begin(facts: Facts) -> str:
 def _osu_end(facts: Facts, rows: list[Row]) -> str:
     """Return a table per algorithm: mean over calls; mean, min and max over ranks."""
     lines = []
-    for algorithm in dict.fromkeys(row.algorithm for row in rows):
-        mine = [row for row in rows if row.algorithm == algorithm]
-        lines += ["", f"# Algorithm: {algorithm}, {mine[0].headline.replace('_', ' ')}"]
+    for name in dict.fromkeys(row.name for row in rows):
+        mine = [row for row in rows if row.name == name]
+        lines += ["", f"# Algorithm: {name}, {mine[0].headline.replace('_', ' ')}"]
         head = ("Avg Latency(us)", "Min Latency(us)", "Max Latency(us)")
         titles = f"{head[0]:>20}{head[1]:>20}{head[2]:>20}{'Iterations':>12}"
         lines.append(f"{'# Size':<10}{titles}{'Validation':>12}")

@@ -2,9 +2,10 @@
 
 A repetition is a batch of calls between two barriers; its time is that of the slowest
 rank over the calls in the batch. Within one size the algorithms alternate batch by
-batch, so that whatever disturbs the machine disturbs all of them. Before each batch,
-outside its time, every rank rewrites its input, as programs do. Results are checked in
-a separate pass on other data.
+batch, so that whatever disturbs the machine disturbs all of them. Every rank rewrites
+its input, as programs do, outside the time: before each batch, and before each call of
+one whose calls leave the input as it was. Results are checked in a separate pass on
+other data.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import repeat
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.bench import patterns
-from collectives.bench.case import BASELINE, Case, Setup
+from collectives.bench.case import BASELINE, IN_PLACE, Call, Case, Setup, Staged
 from collectives.communicator import Communicator
 
-__all__ = ["Batches", "Run", "alternate", "check", "plan"]
+__all__ = ["Batches", "Run", "Timed", "alternate", "check", "plan"]
 
 # A size takes about this long, all algorithms and places together: then six sizes and
 # three algorithms take some ten seconds, and 64 MiB still gets its repetitions.
@@ -33,15 +34,31 @@ BUDGET_S = 1.5
 CALLS = (2, 20)
 REPETITIONS = (5, 100)
 
-# Elements of the calls by which an algorithm shows that it can do the dtype and op.
-TRIAL_ELEMENTS = 16
-
 
 class Batches(NamedTuple):
     """How often to call: `calls` in a batch, `repetitions` batches."""
 
     calls: int
     repetitions: int
+
+
+class Timed(Protocol):
+    """What is called again and again. A call is `messages` messages in a row."""
+
+    @property
+    def call(self) -> Callable[[], object]:
+        """What is timed."""
+
+    @property
+    def messages(self) -> int:
+        """Times are those of one message."""
+
+    @property
+    def afresh(self) -> bool:
+        """Whether the input is written before every call, and not once a batch."""
+
+    def rewrite(self) -> None:
+        """Write the input."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +70,33 @@ class Run:
     dtype: str
     send: NDArray[Any]
     receive: NDArray[Any]
-    call: Callable[[], object]
+    stages: Staged
+
+    @property
+    def call(self) -> Call:
+        """What is timed."""
+        return self.stages.call
 
     @property
     def op(self) -> str:
         """The op, or "none" where nothing is reduced."""
         return self.setup.op if self.case.reduces else "none"
+
+    @property
+    def messages(self) -> int:
+        """The messages of a call."""
+        return self.case.messages
+
+    @property
+    def afresh(self) -> bool:
+        """Whether a call leaves its input as it was, or the next wants it elsewhere."""
+        overwritten = self.case.overwrites and self.setup.place == IN_PLACE
+        return self.case.sized and (not overwritten or self.stages.afresh)
+
+    def rewrite(self) -> None:
+        """Write the input that timed calls work on."""
+        self.send.fill(patterns.steady(self.op))
+        self.stages.before()
 
 
 def plan_calls(round_s: float) -> int:
@@ -78,7 +116,7 @@ def _between(bounds: tuple[int, int], value: float) -> int:
 
 def plan(
     comm: Communicator,
-    runs: Sequence[Run],
+    runs: Sequence[Timed],
     warmup: int,
     calls: int | None = None,
     repetitions: int | None = None,
@@ -98,7 +136,7 @@ def plan(
     return Batches(calls, repetitions)
 
 
-def _round(comm: Communicator, runs: Sequence[Run], calls: int) -> float:
+def _round(comm: Communicator, runs: Sequence[Timed], calls: int) -> float:
     """Return the seconds that one batch of each run takes, on the slowest rank."""
     total = sum(batch(comm, run, calls) for run in runs)
     slowest: float = max(comm.all_gather_object(total))
@@ -106,7 +144,7 @@ def _round(comm: Communicator, runs: Sequence[Run], calls: int) -> float:
 
 
 def alternate(
-    comm: Communicator, runs: Sequence[Run], batches: Batches
+    comm: Communicator, runs: Sequence[Timed], batches: Batches
 ) -> list[NDArray[np.float64]]:
     """Return, per run, seconds a message by rank and repetition. Collective."""
     seconds = np.empty((len(runs), batches.repetitions))
@@ -116,18 +154,25 @@ def alternate(
             # state the one before left the caches and the scheduler.
             for index in Random(repetition).sample(range(len(runs)), len(runs)):
                 total = batch(comm, runs[index], batches.calls)
-                messages = batches.calls * runs[index].case.messages
+                messages = batches.calls * runs[index].messages
                 seconds[index, repetition] = total / messages
     everyones = np.stack(comm.all_gather_object(seconds), axis=1)
     return list(everyones)
 
 
-def batch(comm: Communicator, run: Run, calls: int) -> float:
-    """Rewrite the input, then return this rank's seconds for so many calls.
+def batch(comm: Communicator, run: Timed, calls: int) -> float:
+    """Return this rank's seconds for so many calls."""
+    if run.afresh:
+        return sum(_timed(comm, run, 1) for _ in range(calls))
+    return _timed(comm, run, calls)
+
+
+def _timed(comm: Communicator, run: Timed, calls: int) -> float:
+    """Rewrite the input, then return this rank's seconds for so many calls in a row.
 
     The second barrier keeps a rank that is done from disturbing those that are not.
     """
-    run.send.fill(patterns.steady(run.op))
+    run.rewrite()
     call = run.call
     comm.barrier()
     start = time.perf_counter()
@@ -154,7 +199,9 @@ def check(comm: Communicator, run: Run) -> int:
     rank, ranks, op = comm.rank, comm.size, run.op
     patterns.spoil(run.receive)
     patterns.fill(run.send, patterns.pattern(rank, op, run.dtype, ranks))
+    run.stages.before()
     run.call()
+    run.stages.after()
     wrong = 0
     blocks = run.case.blocks(ranks, rank, run.setup.root)
     for index, (sources, part) in enumerate(blocks):

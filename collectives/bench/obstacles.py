@@ -34,8 +34,9 @@ def choose_algorithms(comm: Communicator, request: Request) -> tuple[str, ...] |
         refusal = f"is a loop over the arrays here; --overlap of {case.name} needs auto"
     if request.algorithms is None:
         return (BASELINE, "auto") if refusal is None else ("auto",)
-    if BASELINE in request.algorithms and refusal is not None:
-        return Usage(f"algorithm {BASELINE!r} {refusal}")
+    for name in request.algorithms:
+        if refusal is not None and case.foreign(name):
+            return Usage(f"algorithm {name!r} {refusal}")
     return request.algorithms
 
 
@@ -58,7 +59,9 @@ def obstacle(comm: Communicator, request: Request, largest: int) -> Usage | None
                 f"op {request.op} of {request.dtype} gives {kernel.result_dtype} and "
                 "cannot be done in place; wanted a float or complex dtype"
             )
-    needed = 2 * largest * comm.topology.local_size
+    arrays = 3 if case.listed else 2  # packs have memory of their own
+    arrays += 2 * request.registered
+    needed = arrays * largest * comm.topology.local_size
     available = buffers.available_bytes()
     if available is not None and needed > available:
         less = "--shapes" if case.listed else f"-e {request.max_bytes}"

@@ -14,6 +14,7 @@ __all__ = [
     "all_to_all",
     "barrier",
     "broadcast",
+    "broadcast_many",
     "exchange",
     "exclusive_scan",
     "gather",
@@ -65,6 +66,15 @@ def exclusive_scan(s: Setup, send: Array, receive: Array) -> Call:
 def broadcast(s: Setup, send: Array, receive: Array) -> Call:
     """Bind `broadcast`."""
     return partial(s.comm.broadcast, send, s.root, out=receive, algorithm=s.algorithm)
+
+
+def broadcast_many(s: Setup, send: Array, receive: Array) -> Call:
+    """Bind `broadcast_many` to arrays of the shapes that are wanted."""
+    arrays = tensors(send, s.shapes)
+    out = arrays if send is receive else tensors(receive, s.shapes)
+    return partial(
+        s.comm.broadcast_many, arrays, s.root, out=out, algorithm=s.algorithm
+    )
 
 
 def all_gather(s: Setup, send: Array, receive: Array) -> Call:

@@ -19,7 +19,7 @@ import numpy as np
 
 from collectives.bench import measure
 from collectives.bench.binding import Bench, bind, chosen
-from collectives.bench.case import BASELINE, IN_PLACE, Call, Size
+from collectives.bench.case import IN_PLACE, ORDINARY, Call, Size, Staged
 from collectives.bench.measure import Batches, Run
 from collectives.bench.overlap_formats import BLOCKING, COMPUTATION, OVERALL, STARTED
 from collectives.bench.results import Measured, Row
@@ -41,7 +41,7 @@ def started(run: Run, between: Call | None = None) -> Call | None:
     if not isinstance(run.call, partial):
         return None
     function: Any = run.call.func
-    raw = run.setup.algorithm == BASELINE
+    raw = run.case.foreign(run.setup.algorithm)
     name = f"I{function.__name__.lower()}" if raw else f"start_{function.__name__}"
     starter = getattr(function.__self__, name, None)
     if starter is None:
@@ -75,7 +75,7 @@ def measure_size(bench: Bench, size: Size) -> list[Row]:
     comm, request = bench.comm, bench.request
     given = (request.warmup, request.iterations, request.repetitions)
     blocking = [run for run in bind(bench, size) if run.setup.place == _place(run)]
-    trials = [*blocking, replace(blocking[0], call=computation(TRIAL_PIECES))]
+    trials = [*blocking, replace(blocking[0], stages=Staged(computation(TRIAL_PIECES)))]
     calls = measure.plan(comm, blocking, *given).calls
     results = measure.alternate(comm, trials, Batches(calls, TRIALS))
     *lengths, trial = (result.max(axis=0).min() for result in results)
@@ -96,14 +96,14 @@ def measure_size(bench: Bench, size: Size) -> list[Row]:
             )
             for thing in things
         }
-        auto = chosen(bench, size, name)
+        auto = chosen(bench, size, name, ORDINARY)
         rows.append(Row(bench.case, size, comm.size, name, auto, measured))
     return rows
 
 
 def _place(run: Run) -> str:
     """Return where a call is measured: in place if it can."""
-    table = run.case.raw if run.setup.algorithm == BASELINE else run.case.ours
+    table = run.case.runners(run.setup.algorithm)
     return IN_PLACE if IN_PLACE in table else next(iter(table))
 
 
@@ -117,7 +117,7 @@ def _things(run: Run, pieces: float) -> dict[str, Run]:
         STARTED: started(run),
     }
     return {
-        thing: replace(run, call=call)
+        thing: replace(run, stages=Staged(call))
         for thing, call in calls.items()
         if call is not None
     }

@@ -70,7 +70,7 @@ def _rows(facts: Facts, rows: list[Row]) -> str:
 
 
 def _end(facts: Facts, rows: list[Row]) -> str:
-    return "\n".join([*columns.verdict(rows), *columns.busy(rows), "#"])
+    return "\n".join([*columns.verdict(facts, rows), *columns.busy(rows), "#"])
 
 
 def _as_json(facts: Facts, rows: list[Row]) -> str:

@@ -17,9 +17,12 @@ __all__ = [
     "all_to_all",
     "barrier",
     "broadcast",
+    "broadcast_many",
     "exchange",
     "exclusive_scan",
     "gather",
+    "in_place",
+    "op_of",
     "ping_pong",
     "reduce",
     "reduce_scatter",
@@ -42,28 +45,34 @@ MPI_OPS = {
 UNKNOWN_DTYPES = ("bfloat16",)
 
 
-def _op(s: Setup) -> Any:
+def op_of(s: Setup) -> Any:
+    """Return MPI's op."""
     from mpi4py import MPI
 
     return getattr(MPI, MPI_OPS[s.op])
 
 
-def _or_in_place(s: Setup, array: Array) -> Any:
+def in_place() -> Any:
+    """Return what MPI wants in the place of an input."""
     from mpi4py import MPI
 
-    return MPI.IN_PLACE if s.place == IN_PLACE else array
+    return MPI.IN_PLACE
+
+
+def _or_in_place(s: Setup, array: Array) -> Any:
+    return in_place() if s.place == IN_PLACE else array
 
 
 def all_reduce(s: Setup, send: Array, receive: Array) -> Call:
     """Bind `Allreduce`."""
-    return partial(s.comm.mpi.Allreduce, _or_in_place(s, send), receive, _op(s))
+    return partial(s.comm.mpi.Allreduce, _or_in_place(s, send), receive, op_of(s))
 
 
 def all_reduce_many(s: Setup, send: Array, receive: Array) -> Call:
     """Bind one `Allreduce` per array, one after the other."""
     pairs = list(zip(tensors(send, s.shapes), tensors(receive, s.shapes), strict=True))
     pairs = [(_or_in_place(s, x), y) for x, y in pairs]
-    all_reduce, op = s.comm.mpi.Allreduce, _op(s)
+    all_reduce, op = s.comm.mpi.Allreduce, op_of(s)
 
     def call() -> None:
         for x, y in pairs:
@@ -75,30 +84,41 @@ def all_reduce_many(s: Setup, send: Array, receive: Array) -> Call:
 def reduce(s: Setup, send: Array, receive: Array) -> Call:
     """Bind `Reduce`."""
     if s.comm.rank != s.root:
-        return partial(s.comm.mpi.Reduce, send, None, _op(s), s.root)
-    return partial(s.comm.mpi.Reduce, _or_in_place(s, send), receive, _op(s), s.root)
+        return partial(s.comm.mpi.Reduce, send, None, op_of(s), s.root)
+    return partial(s.comm.mpi.Reduce, _or_in_place(s, send), receive, op_of(s), s.root)
 
 
 def reduce_scatter(s: Setup, send: Array, receive: Array) -> Call:
     """Bind `Reduce_scatter_block`; in place it reads all of what it writes into."""
     into = send if s.place == IN_PLACE else receive
     source = _or_in_place(s, send)
-    return partial(s.comm.mpi.Reduce_scatter_block, source, into, _op(s))
+    return partial(s.comm.mpi.Reduce_scatter_block, source, into, op_of(s))
 
 
 def scan(s: Setup, send: Array, receive: Array) -> Call:
     """Bind `Scan`."""
-    return partial(s.comm.mpi.Scan, _or_in_place(s, send), receive, _op(s))
+    return partial(s.comm.mpi.Scan, _or_in_place(s, send), receive, op_of(s))
 
 
 def exclusive_scan(s: Setup, send: Array, receive: Array) -> Call:
     """Bind `Exscan`, which leaves rank 0 without a result."""
-    return partial(s.comm.mpi.Exscan, _or_in_place(s, send), receive, _op(s))
+    return partial(s.comm.mpi.Exscan, _or_in_place(s, send), receive, op_of(s))
 
 
 def broadcast(s: Setup, send: Array, receive: Array) -> Call:
     """Bind `Bcast`, which is always in place."""
     return partial(s.comm.mpi.Bcast, receive, s.root)
+
+
+def broadcast_many(s: Setup, send: Array, receive: Array) -> Call:
+    """Bind one `Bcast` per array, one after the other."""
+    arrays, broadcast, root = tensors(receive, s.shapes), s.comm.mpi.Bcast, s.root
+
+    def call() -> None:
+        for x in arrays:
+            broadcast(x, root)
+
+    return call
 
 
 def all_gather(s: Setup, send: Array, receive: Array) -> Call:

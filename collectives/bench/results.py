@@ -8,9 +8,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.bench.case import IN_PLACE, OUT_OF_PLACE, Case, Size
+from collectives.bench.case import (
+    IN_PLACE,
+    ORDINARY,
+    OUT_OF_PLACE,
+    Case,
+    Form,
+    Size,
+)
+from collectives.bench.floor import ADDED
 
-__all__ = ["Facts", "Measured", "Row", "average_busbw", "ratio", "total_wrong"]
+__all__ = [
+    "DISTURBED",
+    "Facts",
+    "Measured",
+    "Row",
+    "average_busbw",
+    "disturbed",
+    "ratios",
+    "summary",
+    "total_wrong",
+]
 
 GB = 1e9
 DISTURBED = 1.5
@@ -21,12 +39,14 @@ class Measured:
     """One algorithm at one size and place.
 
     `seconds[rank, repetition]` is the mean duration of a call in that batch; `calls`
-    the calls in a batch; `wrong` the wrong elements over all ranks, None if unchecked.
+    the calls in a batch; `wrong` the wrong elements over all ranks, None if unchecked;
+    `moved` what must move at least, over the size of the row.
     """
 
     seconds: NDArray[np.float64]
     calls: int
     wrong: int | None
+    moved: float = 0.0
 
     @property
     def slowest(self) -> NDArray[np.float64]:
@@ -38,8 +58,12 @@ class Measured:
     def time_us(self) -> dict[str, float]:
         """Smallest, median and largest repetition, in microseconds a call."""
         us = self.slowest * 1e6
-        low, middle, high = float(us.min()), float(np.median(us)), float(us.max())
-        return {"min": low, "median": middle, "max": high}
+        return summary(us) | {"max": float(us.max())}
+
+
+def summary(figures: NDArray[np.float64]) -> dict[str, float]:
+    """Return the smallest and the median: what algorithms are compared by."""
+    return {"min": float(figures.min()), "median": float(np.median(figures))}
 
 
 @dataclass(frozen=True)
@@ -47,6 +71,7 @@ class Row:
     """One algorithm at one size; a place that does not exist is missing.
 
     `chosen` is the algorithm behind `auto`; None where there was nothing to choose.
+    `adding` is the addition of private arrays, timed in the same repetitions.
     """
 
     case: Case
@@ -55,6 +80,13 @@ class Row:
     algorithm: str
     chosen: str | None
     places: dict[str, Measured]
+    form: Form = ORDINARY
+    adding: Measured | None = None
+
+    @property
+    def name(self) -> str:
+        """The algorithm, and the form of its arrays where that is not ordinary."""
+        return f"{self.algorithm} {self.form}".rstrip()
 
     @property
     def headline(self) -> str:
@@ -69,13 +101,33 @@ class Row:
         """Return `algbw` times the factor of the collective, in GB/s."""
         return self.algbw(place) * self.case.factor(self.ranks)
 
+    def floor_us(self, place: str) -> dict[str, float] | None:
+        """Return what the bytes that must move would take at the speed of additions.
+
+        By the fastest addition and by the median; None where no byte must move.
+        """
+        moved = self.places[place].moved
+        if self.adding is None or not moved or not self.size.nbytes:
+            return None
+        share = moved / (ADDED * self.ranks)
+        return {
+            key: share * us for key, us in summary(self.adding.slowest * 1e6).items()
+        }
+
+    def over_floor(self, place: str) -> dict[str, float] | None:
+        """Return time over floor: the fastest by the fastest, the median likewise."""
+        floor_us, time_us = self.floor_us(place), self.places[place].time_us
+        if floor_us is None:
+            return None
+        return {key: time_us[key] / us for key, us in floor_us.items()}
+
 
 @dataclass(frozen=True)
 class Facts:
     """Everything about a run but its figures; texts are ready to be printed.
 
     `processes` has one entry a rank: rank, pid, host, cores. `mpi` is None in a world
-    without MPI.
+    without MPI. `memory` is its mode before and, when all is done, after.
     """
 
     collective: str
@@ -94,6 +146,7 @@ class Facts:
     settings: str
     method: str
     buffers: str
+    memory: tuple[str, ...]
     notes: tuple[str, ...]
 
     @property
@@ -112,13 +165,13 @@ def total_wrong(rows: list[Row]) -> int | None:
     return sum(checked) if checked else None
 
 
-def average_busbw(rows: list[Row], algorithm: str | None = None) -> float:
-    """Return the mean busbw over rows and places, of one algorithm or of all."""
+def average_busbw(rows: list[Row], name: str | None = None) -> float:
+    """Return the mean busbw over rows and places, of those of one name or of all."""
     values = [
         row.busbw(place)
         for row in rows
         for place in row.places
-        if algorithm in (None, row.algorithm)
+        if name in (None, row.name)
     ]
     return sum(values) / len(values)
 
@@ -137,10 +190,12 @@ def disturbed(rows: list[Row]) -> int:
     )
 
 
-def ratio(baseline: Row | None, row: Row) -> float | None:
-    """Return how many times as fast as the baseline a row is, in the same place."""
-    place = row.headline
-    if baseline is None or place not in baseline.places:
+def ratios(baseline: Row | None, row: Row) -> dict[str, float] | None:
+    """Return how many times as fast as the baseline a row is, each at its headline.
+
+    By the fastest repetition and by the median one.
+    """
+    if baseline is None:
         return None
-    slow, fast = baseline.places[place].slowest, row.places[place].slowest
-    return float(np.median(slow) / np.median(fast))
+    slow, fast = (one.places[one.headline].time_us for one in (baseline, row))
+    return {key: slow[key] / fast[key] for key in ("min", "median")}

@@ -11,7 +11,7 @@ import pytest
 
 from collectives.bench import cases, driver
 from collectives.bench.arguments import parse
-from collectives.bench.case import BASELINE, IN_PLACE, OUT_OF_PLACE
+from collectives.bench.case import IN_PLACE, OUT_OF_PLACE
 from collectives.bench.cases import CASES
 from collectives.bench.flags import algorithms_of
 from collectives.bench.usage import Usage, agree
@@ -78,7 +78,7 @@ def test_every_algorithm_of_every_collective_is_right(comm, capsys, collective, 
     case = CASES[collective]
     assert [row["algorithm"] for row in found["rows"][: len(names)]] == list(names)
     for row in found["rows"]:
-        table = case.raw if row["algorithm"] == BASELINE else case.ours
+        table = case.runners(row["algorithm"])
         assert row["wrong"] == 0
         assert row["place"] == (IN_PLACE if IN_PLACE in table else OUT_OF_PLACE)
         if row["place"] == IN_PLACE:
@@ -90,6 +90,40 @@ def test_every_algorithm_of_every_collective_is_right(comm, capsys, collective, 
         assert row["busbw_gbps"] == pytest.approx(rate * case.factor(comm.size))
     assert found["out_of_bounds"] == {"count": 0, "okay": True}
     assert sum(map(len, found["host_map"].values())) == comm.size
+
+
+@pytest.mark.ranks(2, 3, 4, 5)  # alone, in place, nothing must move
+def test_what_must_move_at_least_is_printed_beside_every_time(comm, capsys):
+    found = document(capsys, comm, "all_reduce -b 64K -e 64K")
+    for row in found["rows"] if found else []:
+        for figures in (row, row["out_of_place"]):
+            for key in ("min", "median"):
+                floor_us, over = figures["floor_us"][key], figures["over_floor"][key]
+                assert floor_us > 0
+                assert over == pytest.approx(figures["time_us"][key] / floor_us)
+
+
+def test_a_shared_result_is_right_untouched_and_touched(comm, capsys):
+    flags = "--registered --result shared --touch"
+    found = document(capsys, comm, f"all_reduce -b 1K -e 70K -f 70 {flags}")
+    if found is None:
+        return
+    forms = [(x["registered"], x["shared"], x["touched"]) for x in found["rows"]]
+    each = [(False, False, False), (True, True, False), (True, True, True)]
+    assert forms == each * 2
+    assert [row["place"] for row in found["rows"]] == [
+        *(IN_PLACE, OUT_OF_PLACE, OUT_OF_PLACE)
+    ] * 2
+    assert found["out_of_bounds"] == {"count": 0, "okay": True}
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "all_reduce_many"])
+def test_registered_arrays_of_each_rank(comm, capsys, collective, few):
+    text = f"{collective} --registered {sized(collective, '1K', '70K', few)}"
+    found = document(capsys, comm, text)
+    for row in found["rows"] if found else []:
+        assert row["registered"] == (row["algorithm"] == "auto")
+        assert (row["place"], row["wrong"]) == (IN_PLACE, 0)
 
 
 @pytest.mark.parametrize("op", ["mean", "min", "max", "prod"])
@@ -186,7 +220,7 @@ def test_the_part_of_another_rank_is_wrong(comm, capsys, monkeypatch):
 
 @pytest.mark.parametrize(
     "collective",
-    everywhere(name for name in CASES if name not in ("send", "all_reduce_many")),
+    everywhere(name for name in CASES if name != "send" and not CASES[name].listed),
 )
 def test_overlap_of_everything_that_can_be_started(comm, capsys, collective):
     text = f"{collective} --overlap -b 4K -e 4K -r {comm.size - 1}"

@@ -48,6 +48,7 @@ def test_the_defaults():
     assert (request.dtype, request.op, request.root) == ("float32", "sum", 0)
     assert (request.check, request.format, request.json) == (True, "nccl", None)
     assert (request.overlap, request.shapes.shapes) == (False, ())
+    assert (request.registered, request.result, request.touch) == (False, "own", False)
     assert request.algorithms is request.iterations is request.repetitions is None
 
 
@@ -63,7 +64,7 @@ def test_every_flag():
 
 
 EVERYTHING = (
-    *("all_reduce_many", "barrier", "send", "exchange"),
+    *("all_reduce_many", "broadcast_many", "barrier", "send", "exchange"),
     *collectives.ALGORITHMS,
 )
 
@@ -76,7 +77,7 @@ EVERYTHING = (
         ("all_reduce_many --shapes alexnet", ("'alexnet'", "resnet50", "bert_base")),
         (
             "all_reduce_many --algorithm rnig",
-            ("mpi", *collectives.ALGORITHMS["all_reduce"]),
+            ("mpi", "mpi_packed_25M", *collectives.ALGORITHMS["all_reduce"]),
         ),
         (
             "all_reduce --algorithm mpi,rnig",
@@ -111,6 +112,10 @@ def test_an_unknown_name_is_one_line_that_lists_the_known(arguments, names):
         ("-c 2", "invalid choice: 2"),
         ("--algo ring", "unknown argument '--algo'"),
         ("--shapes vit_base", "not for all_reduce; it is for: all_reduce_many"),
+        ("--result shared", "--result shared needs --registered"),
+        ("--result mine", "invalid choice: 'mine'"),
+        ("--registered --touch", "--touch needs --registered --result shared"),
+        ("--registered --overlap", "--registered is not for --overlap"),
         ("--overlap --format csv", "no format 'csv'; it has: osu json"),
     ],
 )
@@ -119,6 +124,29 @@ def test_values_out_of_range_are_refused(arguments, message):
         parse(["all_reduce", *arguments.split()])
     assert caught.value.status == 2
     assert "\n" not in caught.value.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            "reduce --registered",
+            "--registered is not for reduce; it is for: all_reduce",
+        ),
+        (
+            "all_reduce_many --registered --result shared",
+            "shared is not for all_reduce_many; it is for: all_reduce'",
+        ),
+    ],
+)
+def test_collectives_without_that_form_are_refused(arguments, message):
+    with pytest.raises(Usage, match=message):
+        parse(arguments.split())
+
+
+def test_a_shared_result_may_be_touched():
+    request = parse(["all_reduce", "--registered", "--result", "shared", "--touch"])
+    assert (request.registered, request.result, request.touch) == (True, "shared", True)
 
 
 def test_help_is_no_error():

@@ -20,6 +20,7 @@ from collectives.bench.cases import CASES
         ("exchange", {2: 1, 4: 1}),
         ("scan", {1: 1, 4: 1}),
         ("broadcast", {1: 1, 4: 1}),
+        ("broadcast_many", {1: 1, 4: 1}),
         ("reduce", {1: 1, 4: 1}),
         ("barrier", {1: 0, 4: 0}),
     ],

@@ -1,10 +1,11 @@
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from collectives.bench.case import IN_PLACE, OUT_OF_PLACE, Size
+from collectives.bench.case import IN_PLACE, OUT_OF_PLACE, Form, Size
 from collectives.bench.cases import CASES
 from collectives.bench.facts import cores, rounding_note
 from collectives.bench.formats import FORMATS, as_json
@@ -15,7 +16,7 @@ from collectives.bench.measure import (
     plan_calls,
     plan_repetitions,
 )
-from collectives.bench.results import Facts, Measured, Row, ratio
+from collectives.bench.results import Facts, Measured, Row, ratios
 
 FACTS = Facts(
     collective="all_reduce",
@@ -37,20 +38,29 @@ FACTS = Facts(
     settings="all_reduce: nRank 4",
     method="median",
     buffers="mmap",
+    memory=("fast", "slow"),
     notes=("sizes are rounded down",),
 )
 
 
-def measured(*microseconds, wrong=0):
+def measured(*microseconds, wrong=0, moved=8):
     """Every rank takes as long, except that rank 1 takes a tenth longer."""
     seconds = np.array([microseconds] * 4) * 1e-6 / 1.1
     seconds[1] *= 1.1
-    return Measured(seconds, calls=20, wrong=wrong)
+    return Measured(seconds, calls=20, wrong=wrong, moved=moved)
 
 
 def row(algorithm, *microseconds, wrong=0, places=(OUT_OF_PLACE, IN_PLACE)):
     results = {place: measured(*microseconds, wrong=wrong) for place in places}
-    return Row(CASES["all_reduce"], Size(4000, 1000), 4, algorithm, None, results)
+    return Row(
+        CASES["all_reduce"],
+        Size(4000, 1000),
+        4,
+        algorithm,
+        None,
+        results,
+        adding=measured(3, 6, 9),
+    )
 
 
 ROWS = [row("mpi", 40, 20, 30), row("ring", 10, 10, 40)]
@@ -67,33 +77,55 @@ def test_bandwidths_are_those_of_the_median():
 
 
 def test_ratio_is_how_many_times_as_fast_as_the_baseline():
-    assert ratio(ROWS[0], ROWS[1]) == pytest.approx(3)
-    assert ratio(None, ROWS[1]) is None
-    assert ratio(row("mpi", 1, places=(OUT_OF_PLACE,)), ROWS[1]) is None
+    by_both = {"min": 2, "median": 3}
+    assert ratios(ROWS[0], ROWS[1]) == pytest.approx(by_both)
+    outside = row("ring", 10, 10, 40, places=(OUT_OF_PLACE,))
+    assert ratios(ROWS[0], outside) == pytest.approx(by_both)
+    assert ratios(None, ROWS[1]) is None
+
+
+def test_floor_is_the_share_of_the_additions_that_must_move():
+    # Four ranks add three bytes each where eight must move together.
+    assert ROWS[0].floor_us(IN_PLACE) == pytest.approx({"min": 2, "median": 4})
+    assert ROWS[0].over_floor(IN_PLACE) == pytest.approx({"min": 10, "median": 7.5})
+
+
+def test_where_nothing_must_move_there_is_no_floor():
+    still = replace(ROWS[0], places={IN_PLACE: measured(5, moved=0)})
+    assert still.floor_us(IN_PLACE) is still.over_floor(IN_PLACE) is None
+    assert replace(ROWS[0], adding=None).floor_us(IN_PLACE) is None
+    assert FORMATS["nccl"].rows(FACTS, [still]).split()[-5:-3] == ["N/A", "N/A"]
 
 
 def test_nccl_table():
     form = FORMATS["nccl"]
     head = form.begin(FACTS)
     assert all(line.startswith("#") for line in head.splitlines())
-    for text in ("Rank  3 Pid     103 on one cores 0-1", "MPICH Version", "mmap"):
+    for text in (
+        "Rank  3 Pid     103 on one cores 0-1",
+        "MPICH Version",
+        "mmap",
+        "# Memory: fast",
+    ):
         assert text in head
     titles = (
         "size count type redop root time algbw busbw #wrong time algbw busbw #wrong"
     )
     assert head.splitlines()[-2][1:].split() == [
         *titles.split(),
-        "vs",
-        "mpi",
-        "algorithm",
+        *("min", "floor", "/floor", "vs", "mpi", "vs", "mpi", "algorithm"),
     ]
     cells = [line.split() for line in form.rows(FACTS, ROWS).splitlines()]
     place = ["30.00", "0.13", "0.20", "0"]
     assert cells[0][:5] == ["4000", "1000", "float32", "sum", "-1"]
-    assert cells[0][5:] == [*place, *place, "1.00", "mpi"]
-    assert cells[1][-2:] == ["3.00", "ring"]
+    assert cells[0][5:] == [
+        *(*place, *place),
+        *("20.00", "4.00", "7.50", "1.00", "1.00", "mpi"),
+    ]
+    assert cells[1][-3:] == ["3.00", "2.00", "ring"]
     feet = form.end(FACTS, ROWS)
     assert "# Out of bounds values : 0 OK" in feet
+    assert "# Memory afterwards    : slow" in feet
     assert "# Avg bus bandwidth    : 0.4\n" in feet
     assert "mpi 0.2, ring 0.6" in feet
 
@@ -140,6 +172,7 @@ def test_json_has_the_documented_keys():
     assert document["mpi"] == "MPICH 5.0.2"
     assert document["host_map"] == {"one": [0, 1], "two": [2, 3]}
     assert document["command"] == "ringfold bench all_reduce"
+    assert document["memory"] == ["fast", "slow"]
     first = document["rows"][0]
     assert {
         key: first[key]
@@ -158,6 +191,8 @@ def test_json_has_the_documented_keys():
         False,
         False,
     )
+    assert first["floor_us"] == pytest.approx({"min": 2, "median": 4})
+    assert first["over_floor"] == pytest.approx({"min": 10, "median": 7.5})
     for figures in (first, first["out_of_place"]):
         assert figures["time_us"] == pytest.approx({"min": 20, "median": 30, "max": 40})
         assert figures["busbw_gbps"] == pytest.approx(1.5 * figures["algbw_gbps"])
@@ -182,7 +217,30 @@ def test_csv_has_one_line_per_size_algorithm_and_place():
         for place in (OUT_OF_PLACE, IN_PLACE)
     ]
     assert float(lines[0]["time_us_median"]) == pytest.approx(30)
+    assert float(lines[0]["over_floor_median"]) == pytest.approx(7.5)
     assert None not in lines[0] and "" not in lines[0].values()
+
+
+SHARED = [
+    ROWS[0],
+    *(
+        replace(row("ring", 10, 10, 40, places=(OUT_OF_PLACE,)), form=form)
+        for form in (Form(True, True), Form(True, True, True))
+    ),
+]
+
+
+def test_rows_of_one_algorithm_are_told_apart_by_the_form_of_their_arrays():
+    lines = FORMATS["nccl"].rows(FACTS, SHARED).splitlines()
+    assert lines[1].endswith("3.00    2.00  ring registered SHARED")
+    assert lines[2].endswith("ring registered SHARED touched")
+    feet = FORMATS["nccl"].end(FACTS, SHARED)
+    assert "ring registered SHARED 0.6, ring registered SHARED touched 0.6" in feet
+    found = [entry["touched"] for entry in json.loads(as_json(FACTS, SHARED))["rows"]]
+    assert found == [False, False, True]
+    assert "# Algorithm: ring registered SHARED, out" in FORMATS["osu"].end(
+        FACTS, SHARED
+    )
 
 
 def test_osu_times_are_over_ranks():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from collectives.bench.case import BASELINE, IN_PLACE, Setup, Size
+from collectives.bench.case import BASELINE, IN_PLACE, Setup, Size, Staged
 from collectives.bench.cases import CASES
 from collectives.bench.measure import Run
 from collectives.bench.overlap import computation, started
@@ -47,7 +47,7 @@ class Recorder:
 def run_of(call, algorithm="auto"):
     array = np.zeros(1)
     setup = Setup(None, "sum", 0, algorithm, IN_PLACE)
-    return Run(CASES["all_reduce"], setup, "float64", array, array, call)
+    return Run(CASES["all_reduce"], setup, "float64", array, array, Staged(call))
 
 
 def test_our_call_is_started_with_the_same_arguments_then_something_then_the_wait():
@@ -98,6 +98,7 @@ FACTS = Facts(
     settings="all_reduce: nRank 2",
     method="median",
     buffers="mmap",
+    memory=("fast", "slow"),
     notes=(),
 )
 
