@@ -44,6 +44,8 @@ class Plan:
     bounds: Bounds
     rides: bool = False
     """Whether the data travel with the agreement: small, and across hosts."""
+    flows: bool = False
+    """Whether several arrays can go one behind the other, without a buffer."""
     task: Task | None = None
     """Where plain arrays may go the short way (express.py): to be filled in."""
     word: int = 0
@@ -234,6 +236,9 @@ class Planner:
             and not group.one_board
             and group.size > 1
             and nbytes <= RIDE_BYTES,
+            flows=collective == "all_reduce"
+            and choice.algorithm == SHARED
+            and group.size > 1,
             task=self.task(bounds, nothing, nothing, kernel) if plain else None,
             word=descriptor.word(0, self.options.salt),
             mail=mail,

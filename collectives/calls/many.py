@@ -184,7 +184,7 @@ def _run(
         goals = [targets[position] for position in pack.members]
         if len(members) == 1:
             planner.move(plan, members[0], goals[0])
-        elif plan.choice.algorithm == SHARED:
+        elif plan.flows:
             _flow(planner, plan, members, goals)
         else:
             _pack(planner, plan, members, goals)

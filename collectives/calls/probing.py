@@ -15,7 +15,6 @@ from collectives.calls import Call
 from collectives.descriptor import Descriptor
 from collectives.plans import Planner
 
-PIECE_BYTES = 256 << 10
 TIMES = 6
 HAND_OVERS = 50
 SPLIT = 2.5  # times as slow as private memory: a dirty line crosses between chips
@@ -58,12 +57,11 @@ def probe(planner: Planner) -> Call:
 
 
 def _measure(planner: Planner) -> Mode:
-    nothing = np.empty(PIECE_BYTES // 8)
-    task = planner.task((), nothing, nothing.copy())
-    rounds = Rounds(task, divided=False)
-    mine = rounds.slots(0)[rounds.rank][: nothing.size]
-    theirs = rounds.slots(0)[(rounds.rank + 1) % rounds.size][: nothing.size]
-    source, between, target = (np.ones(nothing.size) for _ in range(3))
+    nothing = np.empty(0)
+    rounds = Rounds(planner.task((), nothing, nothing), divided=False)
+    mine = rounds.slots(0)[rounds.rank]
+    theirs = rounds.slots(0)[(rounds.rank + 1) % rounds.size]
+    source, between, target = (np.ones(mine.size) for _ in range(3))
 
     def through_window() -> None:
         mine[:] = source
@@ -90,8 +88,8 @@ def _measure(planner: Planner) -> Mode:
     )
     return Mode(
         hand_over_us=waiting / HAND_OVERS / 1e3,
-        private_gbs=2 * nothing.nbytes / private,
-        window_gbs=2 * nothing.nbytes / shared,
+        private_gbs=2 * mine.nbytes / private,
+        window_gbs=2 * mine.nbytes / shared,
     )
 
 
