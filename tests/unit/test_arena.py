@@ -3,6 +3,7 @@
 import mmap
 import os
 import threading
+from itertools import pairwise
 
 import pytest
 
@@ -224,6 +225,26 @@ def test_what_a_finalizer_lets_go_is_there_for_the_next_one():
     one.let_go(offset)
     assert one.carve(8) == offset
     assert one.used_bytes == ALIGNMENT
+
+
+def test_threads_that_carve_at_once_get_memory_apart():
+    ((one, _),) = on_threads(1, lambda ranks: shared_arena(ranks, [1 << 24]))
+    places, together = [], threading.Barrier(4)
+
+    def carve():
+        together.wait(10)
+        for _ in range(100):
+            places.append(one.carve(9000))
+
+    threads = [threading.Thread(target=carve) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    places.sort()
+    assert len(places) == 400
+    assert all(high - low >= 9000 for low, high in pairwise(places))
+    one.close()
 
 
 def test_heaps_are_as_large_as_the_machine_or_small():
