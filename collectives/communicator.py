@@ -223,7 +223,9 @@ class Communicator(Background):
 
         Raises:
             MemoryError: the machine has no memory for it.
+            BrokenCommunicatorError: this one was closed, or the process was forked.
         """
+        self._group.check_open()
         return registered.empty(self._group.arena, shape, dtype)
 
     def zeros(self, shape: Any, dtype: Any = float) -> Any:

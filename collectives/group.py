@@ -141,6 +141,17 @@ class Group:
         self.board = board
         self.one_board = self.topology.local_size == self.size
 
+    def check_open(self) -> None:
+        """Raise `BrokenCommunicatorError` if it was closed, or in a forked child."""
+        if self.closed:
+            raise self._unusable()
+
+    def _unusable(self) -> BrokenCommunicatorError:
+        return BrokenCommunicatorError(
+            f"rank {self.rank}: this communicator cannot be used any more: "
+            + (self.broken or "it was closed")
+        )
+
     def enter(self, doing: str, collective: bool = True) -> None:
         """Begin a call, of all members if `collective`; `exit` ends it.
 
@@ -149,10 +160,7 @@ class Group:
                 or another thread is inside a call.
         """
         if self.broken or self.closed:
-            raise BrokenCommunicatorError(
-                f"rank {self.rank}: this communicator cannot be used any more: "
-                + (self.broken or "it was closed")
-            )
+            raise self._unusable()
         if not self._lock.acquire(blocking=False):
             raise BrokenCommunicatorError(
                 f"rank {self.rank}: another thread is inside {self.doing} on this "

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from collectives.arena import Arena
-from collectives.errors import InvalidArgumentError
+from collectives.errors import InvalidArgumentError, UnsupportedError
 from collectives.kernels import Array
 
 GENERATIONS = 2  # areas for common results, used by turns
@@ -26,10 +26,13 @@ def empty(arena: Arena | None, shape: Any, dtype: Any) -> Array:
 
     Raises:
         MemoryError: the machine has no memory for it.
+        UnsupportedError: its elements are Python objects.
     """
     if arena is None:
         return np.empty(shape, dtype)
     like: Array = np.broadcast_to(np.empty((), dtype), shape)
+    if like.dtype.hasobject:
+        raise UnsupportedError(f"dtype {like.dtype}; wanted numbers, not references")
     if not like.size:
         return np.empty(shape, dtype)
     offset = arena.carve(like.nbytes)

@@ -130,6 +130,27 @@ assert handle.wait() == 2
     assert "child: 0\n" in ended.stdout
 
 
+def test_a_forked_child_cannot_touch_its_parents_registered_arrays():
+    """Their memory must not go back when the child lets go of its copies."""
+    body = """
+x = comm.full(1 << 16, comm.rank + 1.0)
+if comm.rank == 0:
+    child = os.fork()
+    if child == 0:
+        del x
+        try:
+            comm.zeros(1 << 16)
+        except collectives.BrokenCommunicatorError as error:
+            print(f"<{error}>", flush=True)
+        sys.exit(0)
+    os.waitpid(child, 0)
+assert (x == comm.rank + 1).all()
+assert (comm.all_reduce(x) == 3).all()
+"""
+    ended = run(body)
+    assert ended.stdout.count(f"{REFUSAL}>") == 1
+
+
 def test_what_the_parent_has_registered_does_not_run_in_the_child():
     body = """
 import atexit
