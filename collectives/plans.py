@@ -131,8 +131,13 @@ class Planner:
         plan = self.plans.get(key)
         if plan is None:
             plan = self.plan("all_reduce", array, op, -1, SHARED)
-            common = replace(plan.descriptor, result="SHARED")
-            plan = replace(plan, descriptor=common, mail=None, task=None)
+            plan = replace(
+                plan,
+                descriptor=replace(plan.descriptor, result="SHARED"),
+                work_dtype=plan.result_dtype,  # as it is where nothing goes by mail
+                mail=None,
+                task=None,
+            )
             self._keep(key, plan)
         return plan
 

@@ -82,14 +82,14 @@ class SharedResult:
         """The result, read-only.
 
         Raises:
-            InvalidArgumentError: two later results have been made since.
+            InvalidArgumentError: two later results have been made since, or the
+                communicator was closed.
         """
-        made = self._results.made if self._results is not None else 0
-        since = made - self._number
-        if since >= GENERATIONS:
+        gone = self._results.gone(self._number) if self._results is not None else ""
+        if gone:
             raise InvalidArgumentError(
-                f"a SharedResult lasts until the second next call; {since} have been "
-                "made since; take a copy() of what is needed longer"
+                f"a SharedResult lasts until the second next call; {gone}; take a "
+                "copy() of what is needed longer"
             )
         return self._array
 
@@ -124,9 +124,18 @@ class Results:
     def __init__(self, arena: Arena) -> None:
         """Begin without any."""
         self._arena = arena
-        self._areas: list[tuple[int, int]] = [(-1, 0)] * (GENERATIONS + 1)
+        self._areas: list[tuple[int, int, int]] = []
+        """Place, room, and the number of the latest result in it; the oldest first."""
+        self._closed = False
         self.made = 0
         """How many results there have been."""
+
+    def gone(self, number: int) -> str:
+        """Return why a result does not exist any more; empty if it does."""
+        if self._closed:
+            return "its communicator was closed"
+        since = self.made - number
+        return f"{since} have been made since" if since >= GENERATIONS else ""
 
     def place(self, nbytes: int, poison: bool) -> int:
         """Return where the next result goes, on the rank that carves; -1: nowhere.
@@ -134,25 +143,27 @@ class Results:
         With `poison` what has expired is overwritten by NaN, and for that lasts for one
         turn longer.
         """
-        turns = GENERATIONS + poison
-        turn = (self.made + 1) % turns
-        place, room = self._areas[turn]
+        number = self.made + 1
+        expired = [area for area in self._areas if number - area[2] >= GENERATIONS]
+        for place, room, _ in expired if poison else ():
+            np.ndarray(room, np.uint8, self._arena.view(place, room))[:] = 0xFF
+        place, room = -1, 0
+        if expired and number - expired[0][2] >= GENERATIONS + poison:
+            self._areas.remove(expired[0])
+            place, room, _ = expired[0]
         if room < nbytes:
             if place >= 0:
                 self._arena.release(place)
-            self._areas[turn] = (-1, 0)
             try:
-                self._areas[turn] = self._arena.carve(nbytes), nbytes
+                place, room = self._arena.carve(nbytes), nbytes
             except MemoryError:
                 return -1
-        if poison and self._areas[(turn + 1) % turns][0] >= 0:
-            place, room = self._areas[(turn + 1) % turns]
-            np.ndarray(room, np.uint8, self._arena.view(place, room))[:] = 0xFF
-        return self._areas[turn][0]
+        self._areas.append((place, room, number))
+        return place
 
     def close(self) -> None:
         """Give the areas back."""
-        for place, room in self._areas:
-            if room:
-                self._arena.release(place)
-        self._areas = [(-1, 0)] * (GENERATIONS + 1)
+        self._closed = True
+        for place, _, _ in self._areas:
+            self._arena.release(place)
+        self._areas = []

@@ -26,7 +26,7 @@ from collectives.errors import UnsupportedError
 from collectives.kernels import Array, Kernel, Op, check_op, identity, quiet
 from collectives.narrow import narrow_into
 from collectives.plans import Plan, Planner
-from collectives.registered import SHARED, SharedResult
+from collectives.registered import SHARED, SharedResult, place_of
 
 
 def all_reduce(
@@ -80,6 +80,9 @@ def _sharing(planner: Planner, array: Array, op: Op, algorithm: str | None) -> C
     plan = planner.plan_common(array, op)
     if cast(Kernel, plan.kernel).in_order:
         raise UnsupportedError("out=SHARED with a function as op")
+    arena = group.arena
+    if arena is not None and not array.flags.writeable and place_of(arena, array) >= 0:
+        array = array.copy()  # it may be a result whose place the new one takes
 
     def run() -> SharedResult:
         board, window, results = group.board, group.window, group.results
@@ -90,11 +93,11 @@ def _sharing(planner: Planner, array: Array, op: Op, algorithm: str | None) -> C
             board.write(TARGET, results.place(max(1, source.nbytes), poison))
         group.hand_over(options.timeout_s)
         place = board.read_first(TARGET)
+        results.made += 1
         if place < 0:
             raise UnsupportedError(f"no memory for a SharedResult of {source.nbytes} B")
         common = window.view(place, plan.work_dtype, source.size)
         common_all_reduce(planner.task(plan.bounds, source, common, plan.kernel))
-        results.made += 1
         return SharedResult(common.reshape(array.shape), results)
 
     return Call(plan.descriptor, run, windowed=planner.windowed(plan))
