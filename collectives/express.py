@@ -19,6 +19,7 @@ from collectives.submission import failure
 from collectives.verdicts import mismatch
 
 NUMBER = CALL_NUMBER["all_reduce"]
+NOTHING = np.empty(0)
 
 
 def all_reduce(
@@ -34,7 +35,10 @@ def all_reduce(
     if plan.task is None:
         return None
     if out is None:
-        target = np.empty(x.shape, plan.result_dtype)
+        try:
+            target = np.empty(x.shape, plan.result_dtype)
+        except MemoryError:
+            return None  # on the long way the others hear of it
     elif out is x or _fits(out, x, plan):
         target = out
     else:
@@ -67,7 +71,7 @@ def all_reduce(
             task.work = flat = target.reshape(-1)
             task.source = flat if x is target else x.reshape(-1)
             plan.run(task)
-            task.source = task.work = flat[:0]
+            task.source = task.work = NOTHING  # a view would keep the memory
         recorder.end(note)
         return target
     except BaseException as error:
