@@ -30,7 +30,7 @@ def compare(group: Group, collective: str, result: Any, timeout_s: float) -> Non
     if collective not in SAME_EVERYWHERE:
         return
     state = blake2b(digest_size=8)
-    for array in result if isinstance(result, list) else [result]:
+    for array in result if isinstance(result, list | tuple) else [result]:
         state.update(np.ascontiguousarray(array).tobytes())
     row = np.frombuffer(state.digest(), np.int64)
     digests = all_gather_rows(group, row, timeout_s)[:, 0].tolist()

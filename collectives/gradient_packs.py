@@ -15,13 +15,20 @@ from collectives.partition import bounds_of
 BUFFERS = 2
 
 
-class Views(list[Array]):
-    """One array for each of a list, which together fill a few registered ones."""
+class Views(tuple[Array, ...]):
+    """One array for each of a list, which together fill a few registered ones.
 
-    def __init__(self, views: Sequence[Array], flats: Sequence[Array]) -> None:
-        """Take the views, and the flat arrays that they are views of."""
-        super().__init__(views)
-        self.flats = tuple(flats)
+    A tuple: another array in the place of one would not be what is reduced.
+    """
+
+    flats: tuple[Array, ...]
+
+    @classmethod
+    def of(cls, views: Sequence[Array], flats: Sequence[Array]) -> Views:
+        """Return the views of these flat arrays."""
+        made = cls(views)
+        made.flats = tuple(flats)
+        return made
 
 
 class GradientPacks:
@@ -62,4 +69,4 @@ def _laid_out(empty: Callable[[int, Any], Array], likes: list[Array]) -> Views:
         flats.append(flat)
         for place, (low, high) in zip(places, pairwise(bounds), strict=True):
             views[place] = flat[low:high].reshape(likes[place].shape)
-    return Views(views, flats)
+    return Views.of(views, flats)
