@@ -31,13 +31,15 @@ EVEN, ODD, SEQUENCE, STATE, SINCE_NS, CALL, MEMBER = range(7)
 STEP = 16  # in the second half; cycles.py uses the rest of the first
 WINDOW = 17
 """Where in the arena this rank's part of the group's window lies; -1: nowhere."""
-RIVAL, SOURCE, TARGET, RESULT, FIRST, SECOND = range(18, 24)
-"""What ranks tell each other inside a call, after they have agreed on it: which rival
-shall run it (racing.py), where input and results lie, and two words for whatever else
-there is to tell. Between two uses of one there are two hand-overs."""
+SOURCE, TARGET, RESULT, FIRST, SECOND = range(18, 23)
+"""What ranks tell each other inside a call, after they have agreed on it: where input
+and results lie, and two words for whatever else there is to tell. Between two uses of
+one there are two hand-overs."""
 ROUNDS = 24
 """How many rounds a call takes; two words, used in turn."""
-PROCESS = 26
+RIVAL = 26
+"""Which rival shall run a call (racing.py); two words, used in turn."""
+PROCESS = 28
 """The rank's process, as it is called in its own container."""
 
 CALLS = (

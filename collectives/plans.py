@@ -95,10 +95,11 @@ class Planner:
         assert board is not None, "algorithms race where the ranks share a board"
 
         def race(task: Task) -> None:
+            word = RIVAL + group.race.turn()
             if group.rank == 0:
-                board.write(RIVAL, heat.pick())
+                board.write(word, heat.pick())
             group.hand_over(task.timeout_s)
-            number = board.read_first(RIVAL)
+            number = board.read_first(word)
             start = perf_counter()
             table[choice.rivals[number]].run(task)
             heat.took(number, perf_counter() - start)

@@ -69,6 +69,16 @@ class Race:
     def __init__(self) -> None:
         """Begin without any."""
         self._heats: dict[tuple[str, int, tuple[str, ...]], Heat] = {}
+        self._calls = 0
+
+    def turn(self) -> int:
+        """Return 0 and 1 by turns, the same on all ranks.
+
+        A root may be back from the MPI's broadcast, and in the next race, before
+        another rank has read who was to run the last one.
+        """
+        self._calls += 1
+        return self._calls & 1
 
     def heat(self, collective: str, nbytes: int, rivals: tuple[str, ...]) -> Heat:
         """Return the heat for a kind of call and the power of two of its size."""
