@@ -24,6 +24,7 @@ from collectives.algorithms.stepwise import Task
 from collectives.board import PROCESS, SOURCE, TARGET, Board
 from collectives.kernels import Array
 from collectives.partition import Bounds, even_bounds, segments
+from collectives.waiting import PeerLost
 
 PIECE_BYTES = 512 << 10
 MOST_BYTES = 1 << 30  # one call of the system reads a little less than 2 GiB
@@ -86,7 +87,10 @@ class _Peers:
 
     def read(self, rank: int, address: int, offset: int, out: Array) -> None:
         """Read a peer's elements from `offset` on."""
-        read_memory(self._processes[rank], address + offset * out.itemsize, out)
+        try:
+            read_memory(self._processes[rank], address + offset * out.itemsize, out)
+        except ProcessLookupError:
+            raise PeerLost(rank, "died") from None
 
     def fetch(self, addresses: list[int], bounds: Bounds) -> None:
         """Fill `work` with the peers' blocks, the next one's first."""
