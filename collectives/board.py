@@ -197,6 +197,13 @@ class Board:
         self._words[self._base + STEP] = self._step
         return self.handed_over(spins)
 
+    def withdraw(self) -> None:
+        """Take back that this rank has come to its latest hand-over.
+
+        Who comes to it later must not believe that this rank's memory is as it was.
+        """
+        self._words[self._base + STEP] = self._step - 1
+
     def handed_over(self, spins: int = 0) -> bool:
         """Tell, after `spins` further looks, whether all have come to the hand-over."""
         words, step = self._words, self._step

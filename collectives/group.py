@@ -203,7 +203,11 @@ class Group:
         board = self.board
         assert board is not None, "a hand-over needs a board"
         if not board.hand_over(self.spins):
-            self._wait(board.handed_over, timeout_s)
+            try:
+                self._wait(board.handed_over, timeout_s)
+            except BaseException:
+                board.withdraw()
+                raise
 
     def _wait(
         self, ready: Callable[[], bool], timeout_s: float, spins: int = 0

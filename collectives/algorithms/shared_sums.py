@@ -76,6 +76,12 @@ class _Sum:
 
     def run(self) -> None:
         """Go through all rounds; there is none where there is nothing to add."""
+        stranded = self.rounds.task.group.stranded
+        stranded.append((self.source, self.work))  # others may write there, if we fail
+        self._run()
+        stranded.pop()
+
+    def _run(self) -> None:
         rounds, count = self.rounds, self.rounds.count(self.bounds)
         if not count:
             return

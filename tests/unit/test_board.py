@@ -112,3 +112,12 @@ def test_a_closed_board_lets_go_of_its_memory():
     board = Board(memoryview(memory), [0], 0)
     board.close()
     memory.extend(b"x")  # would be a BufferError while a view is alive
+
+
+def test_who_gave_up_is_waited_for_and_still_knows_for_whom_it_waited():
+    one, two = boards([0, 1])
+    assert not one.hand_over()
+    one.withdraw()
+    assert one.behind() == [1]
+    assert not two.hand_over()
+    assert two.behind() == [0]
