@@ -10,7 +10,7 @@ import numpy as np
 
 from collectives import packing
 from collectives.algorithms import SHARED
-from collectives.algorithms.shared_sums import laid_all_reduce
+from collectives.algorithms.shared_sums import flowing_all_reduce
 from collectives.buffers import (
     as_array,
     extent,
@@ -23,7 +23,6 @@ from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
 from collectives.gradient_packs import Views
 from collectives.kernels import Array, Kernel, Op, check_op, kernel_for
-from collectives.laid import Laid
 from collectives.narrow import narrow_into
 from collectives.plans import Plan, Planner
 from collectives.selection import wanted
@@ -214,7 +213,7 @@ def _flow(
         for member, goal, (work, direct) in zip(members, goals, works, strict=True)
     ]
     task = planner.task(plan.bounds, sources[0], works[0][0], plan.kernel)
-    laid_all_reduce(task, Laid(sources), Laid([work for work, _ in works]))
+    flowing_all_reduce(task, sources, [work for work, _ in works])
     planner.check(plan)
     for goal, (work, direct) in zip(goals, works, strict=True):
         if not direct:
