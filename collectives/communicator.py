@@ -12,8 +12,10 @@ import numpy as np
 
 from collectives import exits, forks, recorder
 from collectives.algorithms import REDUCING, TABLE
+from collectives.among import among
 from collectives.background import Background
 from collectives.calls import Call, groups, points
+from collectives.calls.pairs import Given, prepare
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
 from collectives.group import Group
@@ -24,7 +26,7 @@ from collectives.options import Options
 from collectives.outsider import Outsider
 from collectives.plans import Planner
 from collectives.selection import Choice
-from collectives.submission import exchange, submit
+from collectives.submission import submit
 from collectives.topology import Topology
 from collectives.verdicts import death, silence
 from collectives.waiting import PeerLost, TimedOut
@@ -161,7 +163,7 @@ class Communicator(Background):
         Every rank of this one calls it with the same list. On ranks that are not in the
         list every use of what comes back is an error.
         """
-        return self._wrap(self._submit(groups.group, ranks), f"group {list(ranks)}")
+        return self._wrap(self._submit(groups.group, ranks), f"group {ranks}")
 
     def split(self, color: int | None, key: int = 0) -> Communicator:
         """Return the communicator of the ranks that give the same color.
@@ -208,8 +210,10 @@ class Communicator(Background):
         result = submit(self._planner, prepare, *arguments)
         return result if out is None else out
 
-    def _exchange(self, doing: str, pairs: Sequence[points.Pair]) -> list[Any]:
-        return exchange(self._planner, doing, pairs)
+    def _exchange(self, doing: str, pairs: Sequence[Given]) -> list[Any]:
+        planner, ready = self._planner, prepare(self._planner, pairs)
+        peers = {pair.peer for pair in ready}
+        return among(planner, doing, peers, lambda: points.exchange(planner, ready))
 
     def _start(self, name: str, call: Callable[[Communicator], R]) -> Handle[R]:
         """Make a call on the group for calls that go on in the background."""

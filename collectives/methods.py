@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from collectives.calls import gathering, groups, many, objects, points, reducing
+from collectives.calls import gathering, groups, many, objects, reducing
+from collectives.calls.pairs import Given
 from collectives.kernels import Op
 
 
@@ -22,7 +23,7 @@ class Collectives:
     ) -> Any:
         raise NotImplementedError
 
-    def _exchange(self, doing: str, pairs: Sequence[points.Pair]) -> list[Any]:
+    def _exchange(self, doing: str, pairs: Sequence[Given]) -> list[Any]:
         raise NotImplementedError
 
     def all_reduce(
@@ -250,20 +251,21 @@ class Collectives:
         self._exchange("recv", [(peer, None, out)])
         return out
 
-    def exchange(self, pairs: Sequence[points.Pair]) -> list[Any]:
+    def exchange(self, pairs: Sequence[Given]) -> list[Any]:
         """Send to and receive from several ranks at once, such as a halo's neighbours.
 
         Args:
-            pairs: `(peer, what to send or None, where to receive or None)`. The order
-                matters only among pairs with the same peer: what is sent first arrives
-                in that peer's first pair. So with periodic neighbours on two ranks,
-                where both are the same peer, let one side name them the other way
-                round.
+            pairs: `(peer, what to send or None, where to receive or None)`, in any
+                order. Where two of them send to the same peer, or receive from it,
+                each needs a tag of its own as a fourth element, a string or an integer:
+                `(right, x, None, "to the right")` arrives in the peer's
+                `(left, None, out, "to the right")`. On two periodic ranks, left and
+                right are the same peer.
 
         Returns:
             What was received for each pair; None where nothing was wanted.
         """
-        return self._exchange("exchange", list(pairs))
+        return self._exchange("exchange", pairs)
 
     def _is(self, root: int) -> bool:
         raise NotImplementedError

@@ -20,7 +20,8 @@ LAYERS = {
         "algorithms selection deriving",
         "packing pickling plans",
         "calls agreement verdicts contents joining",
-        "communicator methods background outsider submission exits startup shortcuts",
+        "communicator methods background outsider submission among exits startup "
+        "shortcuts",
         "__init__",
         "doctor bench trace cli __main__",
     ),
