@@ -14,7 +14,7 @@ from collectives import exits, forks, recorder
 from collectives.algorithms import REDUCING, TABLE
 from collectives.among import among
 from collectives.background import Background
-from collectives.calls import Call, groups, points
+from collectives.calls import Call, groups, meeting, points
 from collectives.calls.pairs import Given, prepare
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
@@ -157,12 +157,18 @@ class Communicator(Background):
         hosts = len(self.topology.hosts)
         return f"<Communicator rank {self.rank} of {self.size} on {hosts} host(s)>"
 
-    def group(self, ranks: Sequence[int]) -> Communicator:
+    def group(self, ranks: Sequence[int], members_only: bool = False) -> Communicator:
         """Return the communicator of some of the ranks, in that order.
 
         Every rank of this one calls it with the same list. On ranks that are not in the
         list every use of what comes back is an error.
+
+        With `members_only` the ranks in the list call it, and nobody else: the others
+        go on with something else. A rank that waits for another one's list in vain
+        raises `CollectiveTimeoutError`, as in a message.
         """
+        if members_only:
+            return Communicator(self._meet(ranks), self.options)
         return self._wrap(self._submit(groups.group, ranks), f"group {ranks}")
 
     def split(self, color: int | None, key: int = 0) -> Communicator:
@@ -214,6 +220,13 @@ class Communicator(Background):
         planner, ready = self._planner, prepare(self._planner, pairs)
         peers = {pair.peer for pair in ready}
         return among(planner, doing, peers, lambda: points.exchange(planner, ready))
+
+    def _meet(self, ranks: Sequence[int]) -> Group:
+        planner, members = self._planner, meeting.own_members(self._planner, ranks)
+        others = set(members) - {self.rank}
+        return among(
+            planner, "group", others, lambda: meeting.meet(planner, members, others)
+        )
 
     def _start(self, name: str, call: Callable[[Communicator], R]) -> Handle[R]:
         """Make a call on the group for calls that go on in the background."""

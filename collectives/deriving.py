@@ -10,10 +10,11 @@ import numpy as np
 
 from collectives.board import Board, board_bytes
 from collectives.group import Group
+from collectives.schedules import dissemination
 from collectives.transport import Messages
 from collectives.watchdog import Guarded
 
-PLACE_TAG = 0x6800
+PLACE_TAG, OUTCOME_TAGS = 0x6800, 0x6810
 
 
 def derive(
@@ -47,6 +48,29 @@ def derive(
         root = root.parent
     root.derived.add(group)
     return group
+
+
+def lowest_among(
+    parent: Group, ranks: Sequence[int], mine: int, tags: int, timeout_s: float
+) -> int:
+    """Return the lowest number that any of `ranks` gives; only they call it.
+
+    Nobody returns before all have called. Needs a tag for each round, from `tags` on.
+    """
+    messages, place = parent.messages, list(ranks).index(parent.rank)
+    lowest, incoming = np.array([mine], np.int64), np.empty(1, np.int64)
+    for step, (target, source) in enumerate(dissemination(place, len(ranks))):
+        outgoing, tag = lowest.copy(), tags + step
+        pending = [
+            messages.send(ranks[target], outgoing.view(np.uint8), tag),
+            messages.receive(ranks[source], incoming.view(np.uint8), tag),
+        ]
+        parent.stranded.append((pending, outgoing, incoming))
+        for one in pending:
+            parent.wait(one.done, timeout_s)
+        parent.stranded.pop()
+        lowest = np.minimum(lowest, incoming)
+    return int(lowest[0])
 
 
 def _share_a_board(group: Group, timeout_s: float) -> None:

@@ -33,6 +33,8 @@ class Descriptor:
     axis: int = -1
     splits: tuple[int, ...] = ()
     """Bounds of the ranks' blocks, where the caller may choose them."""
+    members: tuple[int, ...] = ()
+    """The ranks of a group that is to be made."""
     packs: int = -1
     """`bytes_per_pack`, for lists."""
     options: str = ""
@@ -66,6 +68,7 @@ class Descriptor:
                 (f"root {self.root}", self.root >= 0),
                 (f"axis {self.axis}", self.axis >= 0),
                 (f"blocks {self.splits}", self.splits),
+                (f"members {list(self.members)}", self.members),
                 (f"bytes_per_pack {self.packs}", self.packs >= 0),
                 (self.algorithm, self.algorithm),
             )
