@@ -9,6 +9,7 @@ from itertools import count
 import numpy as np
 
 from collectives.board import Board, board_bytes
+from collectives.errors import ExhaustedError
 from collectives.group import Group
 from collectives.schedules import dissemination
 from collectives.transport import Messages
@@ -25,9 +26,11 @@ def derive(
     Collective over `ranks` and nobody else. They must agree on the list already: making
     a communicator blocks inside the MPI, under the watchdog. `background` tells that
     its calls will be made by a thread of ours.
+
+    Raises:
+        ExhaustedError: on all of `ranks`, because one of them could not make it.
     """
-    with Guarded(timeout_s, lambda: f"rank {parent.rank} is stuck in making a group"):
-        messages = parent.messages.derive(ranks)
+    messages = _transport(parent, ranks, timeout_s)
     topology = parent.topology.restricted(ranks)
     group = Group(
         messages,
@@ -48,6 +51,25 @@ def derive(
         root = root.parent
     root.derived.add(group)
     return group
+
+
+def _transport(parent: Group, ranks: Sequence[int], timeout_s: float) -> Messages:
+    """Return the transport of a group, or raise on all of `ranks` if one got none."""
+    messages, error = None, None
+    with Guarded(timeout_s, lambda: f"rank {parent.rank} is stuck in making a group"):
+        try:
+            messages = parent.messages.derive(ranks)
+        except ExhaustedError as own:
+            error = own
+    mine = parent.size if error is None else parent.rank
+    without = lowest_among(parent, ranks, mine, OUTCOME_TAGS, timeout_s)
+    if messages is not None and without == parent.size:
+        return messages
+    if messages is not None:
+        messages.close()
+    raise error or ExhaustedError(
+        f"rank {without} got no communicator for a new group; it must close() some"
+    )
 
 
 def lowest_among(

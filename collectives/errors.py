@@ -31,5 +31,9 @@ class BrokenCommunicatorError(CollectiveError, RuntimeError):
     """An earlier call on this communicator timed out or lost a peer."""
 
 
+class ExhaustedError(CollectiveError, RuntimeError):
+    """The MPI has no communicator left for a new group; `close()` some."""
+
+
 class LaunchError(CollectiveError, RuntimeError):
     """The launcher and the MPI library disagree about the job."""
