@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, cast
@@ -79,7 +78,7 @@ class Communicator(Background):
 
     def with_options(self, **changes: Any) -> Communicator:
         """Return a communicator of the same ranks under changed options."""
-        return Communicator(self._group, replace(self.options, **changes), owner=False)
+        return Communicator(self._group, self.options.changed(**changes), owner=False)
 
     def choose(
         self, collective: str, nbytes: int, dtype: Any = np.float32, op: str = "sum"
@@ -92,10 +91,12 @@ class Communicator(Background):
             dtype: its dtype.
             op: for reductions; ignored otherwise.
         """
-        if collective not in TABLE:
+        if not isinstance(collective, str) or collective not in TABLE:
             raise InvalidArgumentError(
                 f"unknown collective {collective!r}; known: {' '.join(TABLE)}"
             )
+        if not isinstance(nbytes, (int, np.integer)) or nbytes < 0:
+            raise InvalidArgumentError(f"nbytes is {nbytes!r}; wanted 0 bytes or more")
         dtype = np.dtype(dtype)
         if collective not in REDUCING:
             return self._planner.choose(collective, nbytes, None, None)
@@ -125,6 +126,8 @@ class Communicator(Background):
             raise silence(self._group, closing, timeout_s) from None
         except PeerLost as lost:
             raise death(self._group, Descriptor("close"), lost) from None
+        if group.twin is not None:
+            group.twin.close()
         group.close()
         exits.forget(group)
 

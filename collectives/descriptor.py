@@ -13,6 +13,8 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
+from collectives.errors import without_addresses
+
 GOLDEN = 0x9E3779B97F4A7C15
 WORD_MASK = (1 << 63) - 1
 
@@ -41,6 +43,11 @@ class Descriptor:
     """The options that must be the same, where these are told at all."""
     algorithm: str = ""
     """The algorithm that will run, after `auto` has chosen."""
+
+    def __post_init__(self) -> None:
+        """Leave addresses out of what is wrong."""
+        if self.invalid:
+            object.__setattr__(self, "invalid", without_addresses(self.invalid))
 
     @cached_property
     def digest(self) -> int:

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def without_addresses(text: str) -> str:
+    """Leave out what differs between ranks where nothing else does."""
+    return ADDRESS.sub("", text)
+
 
 class CollectiveError(Exception):
     """Base of everything that Ringfold raises on purpose."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(without_addresses(text))
 
 
 class InvalidArgumentError(CollectiveError, ValueError):

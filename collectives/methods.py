@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from collectives.calls import gathering, groups, many, objects, reducing
 from collectives.calls.pairs import Given
+from collectives.errors import InvalidArgumentError
 from collectives.kernels import Op
 
 
@@ -187,7 +188,7 @@ class Collectives:
             bytes_per_pack: how much travels together at most; 0 chooses.
             algorithm: one of `ALGORITHMS["all_reduce"]`, for every pack.
         """
-        given = None if out is None else list(out)
+        given = list(out) if isinstance(out, Iterable) else out
         result: list[Any] = self._submit(
             many.all_reduce_many,
             arrays,
@@ -208,7 +209,7 @@ class Collectives:
         algorithm: str | None = None,
     ) -> list[Any]:
         """Give every rank the root's list of arrays; small ones travel together."""
-        given = None if out is None else list(out)
+        given = list(out) if isinstance(out, Iterable) else out
         result: list[Any] = self._submit(
             many.broadcast_many,
             arrays,
@@ -240,6 +241,7 @@ class Collectives:
 
     def send(self, x: Any, peer: int) -> None:
         """Send an array to one rank, which must `recv` it; waits until it is gone."""
+        _not_none("x", x)
         self._exchange("send", [(peer, x, None)])
 
     def recv(self, out: Any, peer: int) -> Any:
@@ -248,6 +250,7 @@ class Collectives:
         Raises:
             MismatchError: the peer sent something else; `out` is untouched.
         """
+        _not_none("out", out)
         self._exchange("recv", [(peer, None, out)])
         return out
 
@@ -269,3 +272,9 @@ class Collectives:
 
     def _is(self, root: int) -> bool:
         raise NotImplementedError
+
+
+def _not_none(name: str, array: Any) -> None:
+    """Refuse what in `exchange` means that there is nothing to move."""
+    if array is None:
+        raise InvalidArgumentError(f"{name} is None; wanted an array")

@@ -153,6 +153,15 @@ def test_odd_pairs_are_errors(comm, pairs, text):
 
 
 @pytest.mark.ranks(2)
+def test_nothing_can_be_neither_sent_nor_received(comm):
+    peer = 1 - comm.rank
+    with pytest.raises(InvalidArgumentError, match="x is None; wanted an array"):
+        comm.send(None, peer)
+    with pytest.raises(InvalidArgumentError, match="out is None; wanted an array"):
+        comm.recv(None, peer)
+
+
+@pytest.mark.ranks(2)
 def test_what_is_no_array_moves_nothing(comm):
     with pytest.raises(ValueError, match="inhomogeneous"):
         comm.send([[1.0], [1.0, 2.0]], 1 - comm.rank)
