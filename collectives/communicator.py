@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from collectives import exits, forks, recorder
+from collectives import exits, forks, recorder, tracefile
 from collectives.algorithms import REDUCING, TABLE
 from collectives.among import among
 from collectives.background import Background
@@ -54,7 +54,7 @@ class Communicator(Background):
         self._background: Communicator | None = None
         self.options = options
         if options.trace:
-            recorder.here.write_to(options.trace)
+            tracefile.here.write_to(options.trace)
 
     @property
     def rank(self) -> int:
@@ -153,7 +153,7 @@ class Communicator(Background):
         Raises:
             OSError: the folder cannot be made or written to.
         """
-        return recorder.here.dump(folder)
+        return tracefile.here.dump(folder)
 
     def __repr__(self) -> str:
         """Return rank, size and hosts."""

@@ -13,9 +13,9 @@ ROOT = Path(__file__).parents[2]
 # The top level of each package from the ground up; what lies in a folder goes with it.
 LAYERS = {
     "collectives": (
-        "_version errors options partition launcher ending",
+        "_version errors options partition launchers launcher ending",
         "descriptor arena board waiting watchdog schedules buffers kernels narrow "
-        "handles recorder cycles forks",
+        "handles recorder tracefile cycles forks",
         "topology transport farewell group",
         "algorithms selection deriving",
         "packing pickling plans",
