@@ -40,27 +40,32 @@ def agree(
     Raises:
         TimedOut, PeerLost: see `Group.wait`.
     """
-    sequence = group.sequence
+    sequence, board = group.sequence, group.board
     word = descriptor.word(sequence, options.salt)
-    board = group.board
     if board is not None:
         board.post(sequence, CALL_NUMBER[descriptor.collective], word)
         if group.one_board:
-            if board.same(sequence, word):
+            if board.same(sequence, word, group.spins):
                 return True
-            arrived = board.arrived(sequence)
-            group.wait(  # one that had arrived may have taken that back, see cycles.py
-                lambda: (
-                    board.same(sequence, word)
-                    or (arrived() and not board.late(sequence))
-                ),
-                options.timeout_s,
-            )
-            return board.same(sequence, word) or _late_store(group, word)
+            return settle(group, word, options.timeout_s)
     unchecked = options.check == "off" and descriptor.collective != "barrier"
     if group.size == 1 or (unchecked and ride is None):
         return True
     return _exchange(group, word, ride, options.timeout_s)
+
+
+def settle(group: Group, word: int, timeout_s: float) -> bool:
+    """Wait for all to arrive on one board; tell whether all have posted this word.
+
+    Raises:
+        TimedOut, PeerLost: see `Group.wait`.
+    """
+    board, sequence = group.board, group.sequence
+    assert board is not None, "only ranks on one board settle it so"
+    group.wait(  # one that had arrived may have taken that back, see cycles.py
+        lambda: board.same(sequence, word) or board.all_here(sequence), timeout_s
+    )
+    return board.same(sequence, word) or _late_store(group, word)
 
 
 def _late_store(group: Group, word: int) -> bool:

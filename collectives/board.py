@@ -5,23 +5,38 @@ for the same word from everybody else is at once the hand-over that says "all ha
 arrived" and the check that all make the same call. When something goes wrong it is
 also where the others can read what a silent rank was last seen doing.
 
-A line is 128 bytes and has a single writer. Words alternate between two slots: a rank
-may post call n + 1 while a slow peer still reads call n, but it cannot post n + 2
+A line has a single writer. What belongs to one call alternates between two slots: a
+rank may post call n + 1 while a slow peer still reads call n, but it cannot post n + 2
 before everybody has posted n + 1, hence has read n.
 
-x86 keeps the order of stores, and so the word is written after what it announces.
+Inside a call that works in shared memory a second, plain counter says how many
+*hand-overs* a rank has come to. It has the other half of the line, so that a rank which
+waits for the one does not disturb who writes the other. At 64 ranks a host and more a
+tree, or a counter per NUMA node, would take its place: `hand_over` is all that knows.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-LINE_BYTES = 128
+from collectives.fence import fence
+
+LINE_BYTES = 256
 LINE_WORDS = LINE_BYTES // 8
 EVEN, ODD, SEQUENCE, STATE, SINCE_NS, CALL, MEMBER = range(7)
+STEP = 16  # in the second half; cycles.py uses the rest of the first
+WINDOW = 17
+"""Where in the arena this rank's part of the group's window lies; -1: nowhere."""
+RIVAL, SOURCE, TARGET, ROUNDS, FIRST, SECOND = range(18, 24)
+"""What ranks tell each other inside a call, after they have agreed on it: which rival
+shall run it (racing.py), where input and result lie, how many rounds it takes, and two
+words for whatever else there is to tell."""
+PROCESS = 24
+"""The rank's process, as it is called in its own container."""
 
 CALLS = (
     "",
@@ -115,6 +130,9 @@ class Board:
             for line, member in enumerate(self._members)
             if member != rank
         )
+        self._lines = [line * LINE_WORDS for line in range(self.lines)]
+        self._step = 0
+        self._words[self._base + PROCESS] = os.getpid()
         self._words[self._base + MEMBER] = number + 1  # 0: is not here yet
         self.set_state(State.USER)
 
@@ -124,6 +142,8 @@ class Board:
         words[base + SINCE_NS] = time.monotonic_ns()
         words[base + CALL] = call
         words[base + STATE] = 2  # State.CALL; the enum costs more than the store
+        if fence is not None:
+            fence()
         words[base + EVEN + (sequence & 1)] = word
         words[base + SEQUENCE] = sequence
 
@@ -140,30 +160,63 @@ class Board:
         words[base + CALL] = call
         words[base + STATE] = State.CALL
 
-    def arrived(self, sequence: int) -> Callable[[], bool]:
-        """Return a condition: every other member has reached call `sequence`."""
+    def all_here(self, sequence: int) -> bool:
+        """Tell whether every other member has reached call `sequence`."""
         words = self._words
-        waiting = [line + SEQUENCE for _, line in self._others]
+        return all(words[line + SEQUENCE] >= sequence for _, line in self._others)
 
-        def ready() -> bool:
-            while waiting:
-                if words[waiting[-1]] < sequence:
-                    return False
-                waiting.pop()
-            return True
-
-        return ready
-
-    def same(self, sequence: int, word: int) -> bool:
+    def same(self, sequence: int, word: int, spins: int = 0) -> bool:
         """Tell whether every other member has posted this word for `sequence`.
 
-        False both when one is late and when one differs; see `arrived`.
+        False both when one is late, after `spins` further looks, and when one differs.
         """
         words, slot = self._words, sequence & 1
-        for _, line in self._others:  # noqa: SIM110 - a generator takes twice as long
-            if words[line + slot] != word:
-                return False
+        for _, line in self._others:
+            place = line + slot
+            while words[place] != word:
+                if spins <= 0:
+                    return False
+                spins -= 1
+        if fence is not None:
+            fence()
         return True
+
+    def hand_over(self, spins: int = 0) -> bool:
+        """Come to the next hand-over; tell whether everybody else has.
+
+        What this rank has written before is seen by those who have come to it after.
+        """
+        self._step += 1
+        if fence is not None:
+            fence()
+        self._words[self._base + STEP] = self._step
+        return self.handed_over(spins)
+
+    def handed_over(self, spins: int = 0) -> bool:
+        """Tell, after `spins` further looks, whether all have come to the hand-over."""
+        words, step = self._words, self._step
+        for _, line in self._others:
+            place = line + STEP
+            while words[place] < step:
+                if spins <= 0:
+                    return False
+                spins -= 1
+        if fence is not None:
+            fence()
+        return True
+
+    def write(self, word: int, value: int) -> None:
+        """Write one word of this rank's line; to be read after the next hand-over."""
+        self._words[self._base + word] = value
+
+    def read(self, word: int) -> list[int]:
+        """Return one word of every member's line."""
+        words = self._words
+        return [words[line + word] for line in self._lines]
+
+    def read_first(self, word: int) -> int:
+        """Return one word of the first member's line."""
+        return self._words[word]
 
     def back_to_user(self) -> None:
         """Say that the call is over."""
@@ -175,11 +228,12 @@ class Board:
         self._words[self._base + STATE] = state
 
     def late(self, sequence: int) -> list[int]:
-        """Return the members that have not reached call `sequence`."""
+        """Return the members that have not reached this call, or this hand-over."""
+        words, step = self._words, self._step
         return [
             member
             for member, line in self._others
-            if self._words[line + SEQUENCE] < sequence
+            if words[line + SEQUENCE] < sequence or words[line + STEP] < step
         ]
 
     def seen(self, member: int) -> Sighting:

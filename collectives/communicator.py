@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from collectives import exits, forks, recorder, tracefile
+from collectives import exits, express, forks, recorder, tracefile
 from collectives.algorithms import REDUCING, TABLE
 from collectives.among import among
 from collectives.background import Background
@@ -20,7 +20,7 @@ from collectives.errors import InvalidArgumentError
 from collectives.group import Group
 from collectives.handles import Engine, Handle
 from collectives.joining import Join
-from collectives.kernels import kernel_for
+from collectives.kernels import Op, kernel_for
 from collectives.options import Options
 from collectives.outsider import Outsider
 from collectives.plans import Planner
@@ -218,6 +218,9 @@ class Communicator(Background):
     ) -> Any:
         result = submit(self._planner, prepare, *arguments)
         return result if out is None else out
+
+    def _quickly(self, x: Any, op: Op, out: Any, algorithm: str | None) -> Any:
+        return express.all_reduce(self._planner, x, op, out, algorithm)
 
     def _exchange(self, doing: str, pairs: Sequence[Given]) -> list[Any]:
         planner, ready = self._planner, prepare(self._planner, pairs)

@@ -15,7 +15,6 @@ from typing import Any
 
 from collectives.errors import without_addresses
 
-GOLDEN = 0x9E3779B97F4A7C15
 WORD_MASK = (1 << 63) - 1
 
 
@@ -60,7 +59,7 @@ class Descriptor:
 
     def word(self, sequence: int, salt: int = 0) -> int:
         """Mix digest, sequence number and salt into a positive 63-bit integer."""
-        return (self.digest + sequence * GOLDEN + salt) & WORD_MASK
+        return (self.digest + salt & WORD_MASK) ^ sequence
 
     def __str__(self) -> str:
         """Return the call as a person would write it."""

@@ -24,10 +24,12 @@ from collectives.errors import BrokenCommunicatorError, MismatchError
 from collectives.farewell import Farewells
 from collectives.handles import Engine
 from collectives.kernels import Array
+from collectives.racing import Race
 from collectives.recorder import Members, Site, here
 from collectives.topology import Topology
 from collectives.transport import Messages
 from collectives.waiting import SPINS, Liveness, PeerLost, TimedOut, wait_until
+from collectives.window import Window
 
 # The tag space (MPI promises 32,767). Data and agreement tags carry the low bits of the
 # sequence number, so that leftovers of a failed call never meet a later one.
@@ -105,6 +107,18 @@ class Group:
         if board is not None:
             self.use_board(board)
         self.spins = SPINS if topology.cores >= topology.local_size else 0
+        self.window: Window | None = None
+        """Memory to work in together; see opening.py."""
+        self.no_window = ""
+        """Why there will never be one."""
+        self.not_direct = ""
+        """Why the members cannot read each other's memory."""
+        self.part = -1
+        """Where this rank has carved its part of the window."""
+        self.plans: dict[Any, dict[Any, Any]] = {}
+        """What plans.py keeps, by options; void once there is a window."""
+        self.race = Race()
+        """Which of several algorithms is the fastest at the moment."""
         self._lock = threading.Lock()
         self._scratch = np.empty(0, np.uint8)
         self._warn_after_s = WARN_S
@@ -124,7 +138,7 @@ class Group:
         self.board = board
         self.one_board = self.topology.local_size == self.size
 
-    def enter(self, doing: str, timeout_s: float, collective: bool = True) -> None:
+    def enter(self, doing: str, collective: bool = True) -> None:
         """Begin a call, of all members if `collective`; `exit` ends it.
 
         Raises:
@@ -141,9 +155,18 @@ class Group:
                 f"rank {self.rank}: another thread is inside {self.doing} on this "
                 "communicator; use one communicator a thread"
             )
-        self._warn_after_s = min(WARN_S, timeout_s / 10)
         self.doing = doing
         self.sequence += collective
+
+    def enter_quickly(self) -> bool:
+        """Begin a call as `enter` does; tell, having done nothing, if it is unusual."""
+        if self.broken or self.closed or self.joining:
+            return False
+        if not self._lock.acquire(blocking=False):
+            return False
+        self.doing = "all_reduce"
+        self.sequence += 1
+        return True
 
     def exit(self) -> None:
         """End the call that `enter` began."""
@@ -158,12 +181,27 @@ class Group:
             TimedOut: nothing happened for `timeout_s`.
             PeerLost: a rank that this call needs is dead or has left.
         """
+        self._wait(ready, timeout_s, self.spins)
+
+    def hand_over(self, timeout_s: float) -> None:
+        """Wait until all members, on one board, have come to the same hand-over.
+
+        Raises:
+            TimedOut, PeerLost: as in `wait`.
+        """
+        board = self.board
+        assert board is not None, "a hand-over needs a board"
+        if not board.hand_over(self.spins):
+            self._wait(board.handed_over, timeout_s)
+
+    def _wait(
+        self, ready: Callable[[], bool], timeout_s: float, spins: int = 0
+    ) -> None:
         if ready():
             return
+        self._warn_after_s = min(WARN_S, timeout_s / 10)
         try:
-            wait_until(
-                ready, timeout_s=timeout_s, spins=self.spins, health=self._health
-            )
+            wait_until(ready, timeout_s=timeout_s, spins=spins, health=self._health)
         except TimedOut:
             if self.waits is not None:
                 self.waits.end(self.board, gave_up=True)
@@ -302,8 +340,10 @@ class Group:
             group.close()
         if self.board is not None:
             self.board.close()
-        if self.arena is not None and self.lines >= 0:
-            self.arena.release(self.lines)
+        self.window = None
+        for place in (self.lines, self.part):
+            if self.arena is not None and place >= 0:
+                self.arena.release(place)
         if self.parent is None:
             if self.liveness is not None:
                 self.liveness.close()

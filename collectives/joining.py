@@ -16,7 +16,15 @@ import numpy as np
 
 from collectives.agreement import CALL_NUMBER
 from collectives.algorithms.small import all_gather_bytes
-from collectives.calls import Call, gathering, groups, many, objects, reducing
+from collectives.calls import (
+    Call,
+    gathering,
+    groups,
+    many,
+    objects,
+    reducing,
+    with_window,
+)
 from collectives.descriptor import Descriptor, difference
 from collectives.errors import InvalidArgumentError, MismatchError, UnsupportedError
 from collectives.group import Group
@@ -77,7 +85,11 @@ def joined(planner: Planner) -> Call:
         if theirs is None:
             return False
         prepare = PREPARE[theirs.collective]
-        prepare(planner, *ANSWERS[theirs.collective](theirs)).run()
+        answers = ANSWERS[theirs.collective](theirs)
+        call = prepare(planner, *answers)
+        if call.windowed:
+            call = with_window(planner, prepare, answers)
+        call.run()
         return True
 
     return Call(JOINED, run)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, cast
 
 import numpy as np
 
 from collectives import selection
-from collectives.algorithms import REDUCING, TABLE, Algorithm
+from collectives.algorithms import AUTO, REDUCING, SHARED, TABLE
 from collectives.algorithms.small import all_gather_errors
 from collectives.algorithms.stepwise import Task
+from collectives.board import RIVAL
 from collectives.buffers import flat_source, flat_work, same_memory
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError, UnsupportedError
@@ -32,6 +34,7 @@ class Plan:
     """How calls with one signature are described and run."""
 
     descriptor: Descriptor
+    choice: selection.Choice
     run: Callable[[Task], None]
     kernel: Kernel | None
     work_dtype: np.dtype[Any]
@@ -39,6 +42,12 @@ class Plan:
     bounds: Bounds
     rides: bool = False
     """Whether the data travel with the agreement: small, and across hosts."""
+    task: Task | None = None
+    """Where plain arrays may go the short way (express.py): to be filled in."""
+    word: int = 0
+    """The descriptor's, for sequence number 0."""
+    mail: tuple[list[Array], list[Array]] | None = None
+    """Where small arrays are put before the ranks agree, by turn and rank."""
 
 
 class Planner:
@@ -49,7 +58,7 @@ class Planner:
         selection.check_option(options)
         self.group = group
         self.options = options
-        self._plans: dict[Any, Plan] = {}
+        self.plans: dict[Any, Plan] = group.plans.setdefault(options, {})
 
     def choose(
         self, collective: str, nbytes: int, kernel: Kernel | None, algorithm: str | None
@@ -59,9 +68,38 @@ class Planner:
             collective, nbytes, kernel, self.group, self.options, algorithm
         )
 
-    def algorithm(self, collective: str, nbytes: int, name: str) -> Algorithm:
-        """Return the algorithm of a gather-type call, once all lengths are known."""
-        return TABLE[collective][self.choose(collective, nbytes, None, name).algorithm]
+    def windowed(self, plan: Plan) -> bool:
+        """Tell whether a plan wants the window, and the group has not made it yet."""
+        return self.wants_window(plan.descriptor.collective, plan.choice)
+
+    def wants_window(self, collective: str, choice: selection.Choice) -> bool:
+        """Tell whether a choice wants the window, and the group has not made it yet."""
+        if self.group.window is not None or self.group.size == 1:
+            return False
+        return TABLE[collective][choice.algorithm].needs_window
+
+    def runner(
+        self, collective: str, choice: selection.Choice, nbytes: int
+    ) -> Callable[[Task], None]:
+        """Return what carries out a task that all ranks have agreed on."""
+        table, group, board = TABLE[collective], self.group, self.group.board
+        if group.size == 1:
+            return table[selection.ALONE[collective]].run
+        if not choice.rivals:
+            return table[choice.algorithm].run
+        heat = group.race.heat(collective, nbytes, choice.rivals)
+        assert board is not None, "algorithms race where the ranks share a board"
+
+        def race(task: Task) -> None:
+            if group.rank == 0:
+                board.write(RIVAL, heat.pick())
+            group.hand_over(task.timeout_s)
+            number = board.read_first(RIVAL)
+            start = perf_counter()
+            table[choice.rivals[number]].run(task)
+            heat.took(number, perf_counter() - start)
+
+        return race
 
     def plan(
         self,
@@ -73,7 +111,7 @@ class Planner:
     ) -> Plan:
         """Return the plan for one array."""
         key = (collective, array.dtype, array.shape, op, root, algorithm)
-        plan = self._plans.get(key)
+        plan = self.plans.get(key)
         if plan is None:
             kernel = None
             if collective in REDUCING:
@@ -86,7 +124,7 @@ class Planner:
     def plan_pack(self, kernel: Kernel, pack: Array, algorithm: str | None) -> Plan:
         """Return the plan for one pack of an `all_reduce_many`, in its work dtype."""
         key = (kernel, pack.size, algorithm)
-        plan = self._plans.get(key)
+        plan = self.plans.get(key)
         if plan is None:
             bounds = even_bounds(pack.size, self.group.size)
             plan = self._make("all_reduce", pack, kernel, -1, algorithm, bounds)
@@ -98,7 +136,7 @@ class Planner:
     ) -> Plan:
         """Return the plan of a reduce-scatter along `axis` into blocks of rows."""
         key = (array.dtype, array.shape, op, axis, bounds, algorithm)
-        plan = self._plans.get(key)
+        plan = self.plans.get(key)
         if plan is None:
             kernel = kernel_for(op, array.dtype)
             plan = self._make(
@@ -108,9 +146,9 @@ class Planner:
         return plan
 
     def _keep(self, key: Any, plan: Plan) -> None:
-        if len(self._plans) >= PLANS_KEPT:
-            self._plans.clear()
-        self._plans[key] = plan
+        if len(self.plans) >= PLANS_KEPT:
+            self.plans.clear()
+        self.plans[key] = plan
 
     def _make(
         self,
@@ -123,11 +161,24 @@ class Planner:
         axis: int = -1,
     ) -> Plan:
         work_dtype = array.dtype if kernel is None else kernel.work_dtype
-        choice = self.choose(
-            collective, array.size * work_dtype.itemsize, kernel, algorithm
-        )
+        result_dtype = array.dtype if kernel is None else kernel.result_dtype
+        nbytes, group = array.size * work_dtype.itemsize, self.group
+        choice = self.choose(collective, nbytes, kernel, algorithm)
         row = TABLE[collective][choice.algorithm]
-        if kernel is not None and kernel.kind == "e" and row.sums_stay:
+        mail = None
+        if (
+            collective == "all_reduce"
+            and choice.algorithm == SHARED
+            and not choice.rivals
+            and not cast(Kernel, kernel).in_order
+            and group.window is not None
+            and nbytes <= group.window.mail_bytes
+        ):
+            first, second = (
+                group.window.mail(turn, work_dtype, array.shape) for turn in (0, 1)
+            )
+            mail = first, second
+        elif kernel is not None and kernel.kind == "e" and row.sums_stay:
             work_dtype = array.dtype
         descriptor = Descriptor(
             collective,
@@ -137,20 +188,34 @@ class Planner:
             root=root,
             axis=axis,
             splits=bounds if axis >= 0 else (),
-            algorithm=choice.algorithm,
+            algorithm=AUTO if choice.rivals else choice.algorithm,
         )
+        plain = (
+            collective == "all_reduce"
+            and group.one_board
+            and group.size > 1
+            and not self.wants_window(collective, choice)
+            and array.dtype == work_dtype == result_dtype
+            and not cast(Kernel, kernel).in_order
+            and self.options.check != "full"
+        )
+        nothing = np.empty(0, work_dtype)
         return Plan(
             descriptor=descriptor,
-            run=row.run,
+            choice=choice,
+            run=self.runner(collective, choice, nbytes),
             kernel=kernel,
             work_dtype=work_dtype,
-            result_dtype=array.dtype if kernel is None else kernel.result_dtype,
+            result_dtype=result_dtype,
             bounds=bounds,
             rides=choice.algorithm == RIDES
             and collective == "all_reduce"
-            and not self.group.one_board
-            and self.group.size > 1
-            and array.size * work_dtype.itemsize <= RIDE_BYTES,
+            and not group.one_board
+            and group.size > 1
+            and nbytes <= RIDE_BYTES,
+            task=self.task(bounds, nothing, nothing, kernel) if plain else None,
+            word=descriptor.word(0, self.options.salt),
+            mail=mail,
         )
 
     def move(self, plan: Plan, array: Array, target: Array) -> None:

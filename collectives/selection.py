@@ -9,18 +9,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collectives.algorithms import ALGORITHMS, AUTO, NATIVE, TABLE, native
+from collectives.algorithms import ALGORITHMS, AUTO, NATIVE, SHARED, TABLE, native
 from collectives.ending import say
 from collectives.errors import InvalidArgumentError, UnsupportedError
 from collectives.group import Group
 from collectives.kernels import Kernel
 from collectives.options import Options
+from collectives.window import MAIL_BYTES
 
 Ranges = tuple[tuple[int, str], ...]
-"""`(from how many bytes on, algorithm)`, ascending."""
+"""`(from how many bytes on, algorithms)`, ascending. Where several are named they race:
+see racing.py. All but the last must give the same bits; `native` as the last one takes
+part where the order of two ranks does not matter or nothing is combined."""
 
 # Measured on 2 cores with `ringfold bench` on MPICH, Open MPI and Intel MPI; see
-# docs/developers.md. What is not named here is native where that is eligible.
+# docs/developers.md.
+ONE_HOST: dict[str, Ranges] = {
+    "all_reduce": ((0, "shared"), (MAIL_BYTES + 1, "shared direct native")),
+    "reduce": ((0, "shared"), (MAIL_BYTES + 1, "shared direct native")),
+    "reduce_scatter": ((0, "shared"), (MAIL_BYTES + 1, "shared direct native")),
+    "scan": ((0, "shared"),),
+    "exclusive_scan": ((0, "shared"),),
+    "broadcast": ((0, "shared"), (32 << 10, "shared direct native")),
+    "all_gather": ((0, "shared"), (32 << 10, "shared direct native")),
+    "gather": ((0, "shared"), (32 << 10, "shared native")),
+    "scatter": ((0, "shared"), (32 << 10, "shared native")),
+    "all_to_all": ((0, "shared"), (32 << 10, "shared native")),
+}
+# Where an MPI's own is faster at sizes that are too small to race.
+QUICK_NATIVE: dict[str, dict[str, Ranges]] = {
+    "Intel MPI": {"all_reduce": ((32 << 10, NATIVE),)},
+}
 WITH_NATIVE: dict[str, Ranges] = {
     "all_reduce": ((0, NATIVE), (8 << 20, "ring")),
 }
@@ -44,6 +63,8 @@ WITHOUT_NATIVE: dict[str, Ranges] = {
     "scatter": ((0, "tree"), (64 << 10, "linear")),
     "all_to_all": ((0, "pairwise"),),
 }
+# For one rank, which only has to copy.
+ALONE = {collective: ranges[0][1] for collective, ranges in WITHOUT_NATIVE.items()}
 IN_ORDER: dict[str, Ranges] = {
     "all_reduce": ((0, "chain"), (16 << 10, "pairwise")),
     "reduce": ((0, "chain"),),
@@ -65,6 +86,8 @@ class Choice:
 
     algorithm: str
     reason: str
+    rivals: tuple[str, ...] = ()
+    """Where several race: all of them. Which one makes the next call is agreed then."""
 
 
 def choose(
@@ -148,6 +171,13 @@ def _refusal(
             )
         if kernel.in_order:
             return "a function as op needs an algorithm that combines in rank order"
+    if row.needs_window and group.size > 1:
+        if not group.one_board:
+            return "the ranks do not all share one memory"
+        if group.no_window:
+            return group.no_window
+    if row.needs_permission and group.not_direct:
+        return group.not_direct
     if row.needs_mpi:
         if group.native is None:
             return "this world runs without MPI"
@@ -168,11 +198,21 @@ def _automatic(
     options: Options,
 ) -> Choice:
     size = f"{nbytes} bytes"
-    if kernel is not None and (options.deterministic or kernel.in_order):
-        why = "deterministic" if options.deterministic else "op is a function"
-        return Choice(_in(IN_ORDER[collective], nbytes), f"{size}, {why}")
-    narrow = kernel is not None and kernel.work_dtype != kernel.result_dtype
-    if narrow and collective in NARROW and nbytes >= NARROW_FROM_BYTES:
+    in_order = kernel is not None and (options.deterministic or kernel.in_order)
+    if in_order:
+        size += ", deterministic" if options.deterministic else ", op is a function"
+    here = _on_one_host(collective, nbytes, kernel, group, options)
+    if here:
+        if len(here) == 1:
+            return Choice(here[0], f"{size}, on one host")
+        heat = group.race.heat(collective, nbytes, here)
+        times = [f"{name} {s * 1e6:.0f} us" for name, s in heat.times_s().items()]
+        reason = f"{size}, on one host: {', '.join(times) or 'not measured yet'}"
+        return Choice(here[heat.best()[0]], reason, here)
+    if in_order:
+        return Choice(_in(IN_ORDER[collective], nbytes), size)
+    narrow = kernel is not None and _narrow(kernel) and collective in NARROW
+    if narrow and nbytes >= NARROW_FROM_BYTES:
         return Choice(NARROW[collective], f"{size} as float32, which stays local")
     refusal = _refusal(collective, NATIVE, nbytes, kernel, group, options)
     if refusal:
@@ -180,6 +220,37 @@ def _automatic(
         return Choice(name, f"{size}; not native: {refusal}")
     ranges = WITH_NATIVE if group.one_board else ACROSS_HOSTS
     return Choice(_in(ranges.get(collective, ((0, NATIVE),)), nbytes), size)
+
+
+def _on_one_host(
+    collective: str,
+    nbytes: int,
+    kernel: Kernel | None,
+    group: Group,
+    options: Options,
+) -> tuple[str, ...]:
+    """Return the algorithms for ranks that share memory; none where they do not."""
+    if group.size == 1 or _refusal(collective, SHARED, nbytes, kernel, group, options):
+        return ()
+    ranges, mpi = list(ONE_HOST[collective]), group.topology.mpi
+    native_too = not (kernel is not None and _narrow(kernel)) and not _refusal(
+        collective, NATIVE, nbytes, kernel, group, options
+    )
+    if native_too and mpi is not None:
+        ranges += QUICK_NATIVE.get(mpi.vendor, {}).get(collective, ())
+    names = _in(sorted(ranges), nbytes).split()
+    same_bits = native_too and (kernel is None or group.size == 2 or names == [NATIVE])
+    return tuple(
+        name
+        for name in names
+        if (same_bits if name == NATIVE else True)
+        and not _refusal(collective, name, nbytes, kernel, group, options)
+    )
+
+
+def _narrow(kernel: Kernel) -> bool:
+    """Tell whether something is combined in a wider dtype than it has."""
+    return kernel.work_dtype != kernel.result_dtype
 
 
 def _in(ranges: Ranges, nbytes: int) -> str:

@@ -35,8 +35,6 @@ from collectives.transport.mpi import MPIMessages
 from collectives.waiting import Liveness
 from collectives.watchdog import Guarded
 
-HEAP_BYTES = 1 << 20  # a rank's part of the arena; holds the boards of its groups
-
 _world: Communicator | None = None
 _roots: Counter[tuple[int, ...]] = Counter()
 
@@ -150,7 +148,7 @@ def _over_mpi(caller: Any, options: Options) -> Communicator:
         pids = dict(
             zip(topology.local_ranks, local.allgather(os.getpid()), strict=True)
         )
-        arena, how = shared_arena(_LocalMPI(local), HEAP_BYTES)
+        arena, how = shared_arena(_LocalMPI(local))
         board, waits = None, None
         if arena is None:
             if topology.local_rank == 0:

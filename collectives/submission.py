@@ -7,7 +7,7 @@ from typing import Any
 
 from collectives import recorder
 from collectives.agreement import CALL_NUMBER, agree
-from collectives.calls import Call, Ride, points
+from collectives.calls import Call, Ride, points, with_window
 from collectives.contents import compare
 from collectives.descriptor import Descriptor
 from collectives.errors import CollectiveError
@@ -25,38 +25,37 @@ def submit(planner: Planner, prepare: Callable[..., Call], *arguments: Any) -> A
     """
     group, options = planner.group, planner.options
     name = prepare.__name__
-    group.enter(name, options.timeout_s)
+    group.enter(name)
     note = recorder.here.begin(group.members, group.sequence, name, group.site)
-    error: Exception | None = None
+    wrong: Exception | None = None
     ride: Ride | None = None
     try:
         try:
             call = prepare(planner, *arguments)
             descriptor, ride = call.descriptor, call.ride
         except Exception as own:  # whatever it is, the others must hear of it
-            error = own
+            wrong = own
             descriptor = Descriptor(name, invalid=_in_short(own))
         note[CALL] = descriptor
         if group.joining:
             agree_joining(group, descriptor, options.timeout_s)
         elif not agree(group, descriptor, options, ride):
             raise mismatch(group, descriptor, options)
-        if error is not None:
-            raise error
+        if wrong is not None:
+            raise wrong
         note[STATE] = AGREED
+        if call.windowed:
+            call = with_window(planner, prepare, arguments)
         result = call.run()
         if options.check == "full":
             compare(group, name, result, options.timeout_s)
         recorder.end(note)
         return result
-    except TimedOut:
-        raise silence(group, descriptor, options.timeout_s) from None
-    except PeerLost as lost:
-        raise death(group, descriptor, lost) from None
-    except BaseException as own:
-        if own is not error:
-            _break(planner, name, own)
-        raise
+    except BaseException as error:
+        verdict = error if error is wrong else failure(planner, descriptor, error)
+        if verdict is error:
+            raise
+        raise verdict from None
     finally:
         group.exit()
         recorder.here.close(note)
@@ -64,33 +63,45 @@ def submit(planner: Planner, prepare: Callable[..., Call], *arguments: Any) -> A
 
 def exchange(planner: Planner, doing: str, pairs: Sequence[points.Pair]) -> list[Any]:
     """Make a call that only this rank and its peers take part in."""
-    group, timeout_s = planner.group, planner.options.timeout_s
-    group.enter(doing, timeout_s, collective=False)
+    group = planner.group
+    group.enter(doing, collective=False)
     peers = [peer for peer, *_ in pairs]
     note = recorder.here.begin(group.members, group.sequence, doing, group.site, peers)
-    descriptor = Descriptor(doing)
     try:
         if group.board is not None:
             group.board.show(CALL_NUMBER["exchange"])
         received = points.exchange(planner, pairs)
         recorder.end(note)
         return received
-    except TimedOut:
-        raise silence(group, descriptor, timeout_s, peers) from None
-    except PeerLost as lost:
-        raise death(group, descriptor, lost) from None
-    except BaseException as own:
-        _break(planner, doing, own)
-        raise
+    except BaseException as error:
+        verdict = failure(planner, Descriptor(doing), error, peers)
+        if verdict is error:
+            raise
+        raise verdict from None
     finally:
         group.exit()
         recorder.here.close(note)
 
 
-def _break(planner: Planner, name: str, error: BaseException) -> None:
-    """Mark the group as broken by an error that the other ranks do not have as well."""
+def failure(
+    planner: Planner,
+    descriptor: Descriptor,
+    error: BaseException,
+    peers: Sequence[int] | None = None,
+) -> BaseException:
+    """Return what the caller is to see of an error in the middle of a call.
+
+    The group is broken by an error that the other ranks do not have as well.
+    """
+    group = planner.group
+    if isinstance(error, TimedOut):
+        return silence(group, descriptor, planner.options.timeout_s, peers)
+    if isinstance(error, PeerLost):
+        return death(group, descriptor, error)
     if not isinstance(error, CollectiveError):
-        planner.group.broken = f"{name} was broken off by {_in_short(error)}"
+        name = descriptor.collective
+        group.broken = f"{name} was broken off by {_in_short(error)}"
+    return error
 
 
 def _in_short(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from collectives import schedules
-from collectives.algorithms import native, ordered, scanning
+from collectives.algorithms import direct, native, ordered, scanning, shared
 from collectives.algorithms.stepwise import Task, run_schedule
 from collectives.schedules import Schedule
 
@@ -27,6 +27,10 @@ class Algorithm:
     sums_stay: bool = False
     """Whether only contributions and results travel, never a partial sum: then narrow
     floats travel as they are."""
+    needs_window: bool = False
+    """Whether all ranks must share one memory."""
+    needs_permission: bool = False
+    """Whether ranks read each other's memory, which the system may forbid."""
     whole: bool = False
     """Whether ranks other than the root need room for the whole array."""
 
@@ -77,16 +81,39 @@ def _rooted(
     return run
 
 
-NATIVE = "native"
+NATIVE, SHARED, DIRECT = "native", "shared", "direct"
 
 
 def _native(run: Callable[[Task], None]) -> Algorithm:
     return Algorithm(run, "the MPI's own", needs_mpi=True)
 
 
+def _shared(run: Callable[[Task], None], sums_stay: bool = False) -> Algorithm:
+    return Algorithm(
+        run,
+        "through the memory of a host, in rank order",
+        in_order=True,
+        sums_stay=sums_stay,
+        needs_window=True,
+    )
+
+
+def _direct(run: Callable[[Task], None], sums_stay: bool = False) -> Algorithm:
+    return Algorithm(
+        run,
+        "from the peers' own memory, in rank order",
+        in_order=True,
+        sums_stay=sums_stay,
+        needs_window=True,
+        needs_permission=True,
+    )
+
+
 TABLE: dict[str, dict[str, Algorithm]] = {
     "all_reduce": {
         NATIVE: _native(native.all_reduce),
+        SHARED: _shared(shared.all_reduce, sums_stay=True),
+        DIRECT: _direct(direct.all_reduce, sums_stay=True),
         "recursive_doubling": Algorithm(
             _stepwise(schedules.recursive_doubling, everything),
             "fewest steps: small arrays",
@@ -122,6 +149,8 @@ TABLE: dict[str, dict[str, Algorithm]] = {
     },
     "reduce": {
         NATIVE: _native(native.reduce),
+        SHARED: _shared(shared.reduce, sums_stay=True),
+        DIRECT: _direct(direct.reduce, sums_stay=True),
         "tree": Algorithm(
             _rooted(schedules.tree_reduce, everything_at_root),
             "fewest steps: small arrays",
@@ -138,6 +167,8 @@ TABLE: dict[str, dict[str, Algorithm]] = {
     },
     "reduce_scatter": {
         NATIVE: _native(native.reduce_scatter),
+        SHARED: _shared(shared.reduce_scatter, sums_stay=True),
+        DIRECT: _direct(direct.reduce_scatter, sums_stay=True),
         "circulant": Algorithm(
             _stepwise(schedules.circulant_reduce_scatter, own_block),
             "fewest steps and bytes",
@@ -157,14 +188,18 @@ TABLE: dict[str, dict[str, Algorithm]] = {
     },
     "scan": {
         NATIVE: _native(native.scan),
+        SHARED: _shared(shared.scan),
         "chain": Algorithm(scanning.inclusive, "in rank order", in_order=True),
     },
     "exclusive_scan": {
         NATIVE: _native(native.exclusive_scan),
+        SHARED: _shared(shared.exclusive_scan),
         "chain": Algorithm(scanning.exclusive, "in rank order", in_order=True),
     },
     "broadcast": {
         NATIVE: _native(native.broadcast),
+        SHARED: _shared(shared.broadcast),
+        DIRECT: _direct(direct.broadcast),
         "tree": Algorithm(
             _rooted(schedules.tree_broadcast, everything_at_root), "fewest steps"
         ),
@@ -175,6 +210,8 @@ TABLE: dict[str, dict[str, Algorithm]] = {
     },
     "all_gather": {
         NATIVE: _native(native.all_gather),
+        SHARED: _shared(shared.all_gather),
+        DIRECT: _direct(direct.all_gather),
         "circulant": Algorithm(
             _stepwise(schedules.circulant_all_gather, no_more), "fewest steps and bytes"
         ),
@@ -185,6 +222,7 @@ TABLE: dict[str, dict[str, Algorithm]] = {
     },
     "gather": {
         NATIVE: _native(native.gather),
+        SHARED: _shared(shared.gather),
         "tree": Algorithm(
             _rooted(schedules.tree_gather, no_more), "fewest steps", whole=True
         ),
@@ -194,6 +232,7 @@ TABLE: dict[str, dict[str, Algorithm]] = {
     },
     "scatter": {
         NATIVE: _native(native.scatter),
+        SHARED: _shared(shared.scatter),
         "tree": Algorithm(
             _rooted(schedules.tree_scatter, no_more), "fewest steps", whole=True
         ),
@@ -203,6 +242,7 @@ TABLE: dict[str, dict[str, Algorithm]] = {
     },
     "all_to_all": {
         NATIVE: _native(native.all_to_all),
+        SHARED: _shared(shared.all_to_all),
         "pairwise": Algorithm(
             _stepwise(schedules.pairwise_all_to_all, no_more), "every byte moved once"
         ),

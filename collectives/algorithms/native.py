@@ -138,15 +138,16 @@ def all_gather_rows(group: Group, row: Array, timeout_s: float) -> Array:
 
 
 def _reduce(task: Task, name: str, root: dict[str, int], finish: bool = True) -> None:
-    kernel = task.kernel
+    kernel, work, group = task.kernel, task.work, task.group
     assert kernel is not None, "a reduction needs a kernel"
-    receives = not root or task.group.rank == task.root
-    in_place = receives and task.source is task.work
+    receives = not root or group.rank == task.root
+    in_place = receives and task.source is work
     source = _mpi().IN_PLACE if in_place else task.source
+    op = _mpi_op(kernel.op, kernel.kind == "b")
     with _guard(task, name):
-        getattr(task.group.native, name)(source, task.work, _op(task), **root)
+        getattr(group.native, name)(source, work, op, **root)
     if receives and finish:
-        kernel.finish(task.work, task.group.divisor)
+        kernel.finish(work, group.divisor)
 
 
 def _extents(bounds: Bounds, itemsize: int) -> tuple[list[int], list[int]]:

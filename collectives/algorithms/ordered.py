@@ -8,6 +8,8 @@ or segments. Costs room for one more array a rank.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from collectives.algorithms.stepwise import Task, run_schedule
@@ -40,18 +42,44 @@ def reduce_scatter(task: Task) -> None:
     rows = parts.reshape(group.size, length)
     piece = max(1, task.segment_bytes // parts.itemsize)
     widens = kernel.work_dtype != parts.dtype
-    room = np.empty((2, min(piece, length) if widens else 0), np.float32)
-
-    def wide(row: Array, place: int) -> Array:
-        return widen(row, room[place, : row.size]) if widens else row
-
+    room = np.empty(2 * min(piece, length) if widens else 0, np.float32)
     with np.errstate(all="ignore"):
         for start, stop in segments(0, length, piece):
-            total = wide(rows[0, start:stop], 0)
-            for row in rows[1:]:
-                kernel.combine(total, wide(row[start:stop], 1), out=total)
-            kernel.finish(total, group.divisor)
-            narrow_into(total, task.work[low + start : low + stop])
+            target = task.work[low + start : low + stop]
+            combine_in_order(task, rows[:, start:stop], target, room)
+
+
+def combine_in_order(
+    task: Task, parts: Iterable[Array], target: Array, room: Array, last: bool = True
+) -> None:
+    """Put the sum of what the ranks have, one after the other, into `target`.
+
+    Args:
+        task: what it is a part of.
+        parts: equally long flat arrays, by rank; two at a time must be there.
+        target: none of the parts, except perhaps the first or the second.
+        room: twice as many float32 as there are elements, if narrow floats are added.
+        last: whether the sum is complete then.
+    """
+    kernel, rest = task.kernel, iter(parts)
+    assert kernel is not None, "a reduction needs a kernel"
+    if kernel.work_dtype != target.dtype:
+        total, wide = room[: target.size], room[target.size : 2 * target.size]
+        widen(next(rest), total)
+        for part in rest:
+            kernel.combine(total, widen(part, wide), out=total)
+    else:
+        total, first, second = target, next(rest), next(rest, None)
+        if second is None:
+            total[...] = first
+        else:
+            kernel.combine(first, second, out=total)
+        for part in rest:
+            kernel.combine(total, part, out=total)
+    if last:
+        kernel.finish(total, task.group.divisor)
+    if total is not target:
+        narrow_into(total, target)
 
 
 def all_reduce(task: Task) -> None:

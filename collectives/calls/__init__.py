@@ -8,7 +8,7 @@ moved before all ranks have agreed on the descriptor; `out` is written only afte
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from collectives.buffers import as_bytes, check_out
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
 from collectives.kernels import Array, Kernel
+from collectives.opening import open_window
 from collectives.partition import bounds_of, even_bounds
 from collectives.plans import RIDE_BYTES, Plan, Planner
 
@@ -50,6 +51,8 @@ class Call(NamedTuple):
     run: Callable[[], Any]
     ride: Ride | None = None
     """What has been combined already when `run` is called."""
+    windowed: bool = False
+    """Whether the group should have a window, if it has none yet."""
 
 
 def target_for(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -65,7 +68,24 @@ def moving(planner: Planner, plan: Plan, array: Array, out: Any) -> Call:
         planner.move(plan, array, target)
         return target
 
-    return Call(plan.descriptor, run)
+    return Call(plan.descriptor, run, windowed=planner.windowed(plan))
+
+
+def with_window(
+    planner: Planner, prepare: Callable[..., Call], arguments: Sequence[Any]
+) -> Call:
+    """Open the group's window, and prepare once more what all have agreed on.
+
+    Raises:
+        UnsupportedError: there is none, and the caller wants no other way.
+    """
+    group, timeout_s = planner.group, planner.options.timeout_s
+    open_window(group, timeout_s)
+    for plans in group.plans.values():
+        plans.clear()
+    call = prepare(planner, *arguments)
+    group.hand_over(timeout_s)  # what has been put into the mail
+    return call
 
 
 def check_axis(axis: int, ndim: int) -> int:

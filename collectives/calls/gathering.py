@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from collectives.algorithms import native
+from collectives.algorithms import TABLE, native
 from collectives.algorithms.small import (
     all_gather_errors,
     all_gather_rows,
     all_to_all_lengths,
     broadcast_bytes,
 )
+from collectives.board import FIRST, SECOND
 from collectives.buffers import (
     as_array,
     check_out,
@@ -80,7 +81,7 @@ def _joining(
     array = as_array(x)
     array = array.reshape(1) if array.ndim == 0 else array
     axis = check_axis(axis, array.ndim)
-    name = _requested(planner, collective, algorithm)
+    name, windowed = _requested(planner, collective, algorithm)
     descriptor = Descriptor(
         collective,
         dtype=str(array.dtype),
@@ -101,11 +102,14 @@ def _joining(
         lengths = _lengths(planner, array.shape[axis], out_length, axis)
         whole = with_length(array.shape, axis, sum(lengths))
         bounds = row_bounds(lengths, row_elements(array.shape, axis))
-        algorithm = planner.algorithm(collective, bounds[-1] * array.itemsize, name)
+        nbytes = bounds[-1] * array.itemsize
+        choice = planner.choose(collective, nbytes, None, name)
         mine = flat_source(np.moveaxis(array, axis, 0), array.dtype)
         if root not in (-1, group.rank):
-            work, bounds = _room(mine, bounds, group.rank, algorithm.whole)
-            algorithm.run(planner.task(bounds, work, work, root=root))
+            whole_room = TABLE[collective][choice.algorithm].whole
+            work, bounds = _room(mine, bounds, group.rank, whole_room)
+            task = planner.task(bounds, work, work, root=root)
+            planner.runner(collective, choice, nbytes)(task)
             return None
         target = np.empty(whole, array.dtype) if out is None else out
         rows = np.moveaxis(target, axis, 0)
@@ -115,12 +119,13 @@ def _joining(
             mine = place if same_memory(mine, place) else mine.copy()
         if mine is not place:
             place[...] = mine
-        algorithm.run(planner.task(bounds, work, work, root=root))
+        task = planner.task(bounds, work, work, root=root)
+        planner.runner(collective, choice, nbytes)(task)
         if not direct:
             rows[...] = work.reshape(rows.shape)
         return target
 
-    return Call(descriptor, run)
+    return Call(descriptor, run, windowed=windowed)
 
 
 def scatter(
@@ -135,7 +140,7 @@ def scatter(
     """Give each rank its block of rows of the root's array; `x` is the root's alone."""
     root = planner.rank(root)
     group = planner.group
-    name = _requested(planner, "scatter", algorithm)
+    name, windowed = _requested(planner, "scatter", algorithm)
     descriptor = Descriptor("scatter", root=root, algorithm=name)
     header, rows = b"", None
     if group.rank == root:
@@ -150,25 +155,29 @@ def scatter(
         told = pickle.loads(broadcast_bytes(group, header, root, timeout_s))
         dtype, shape, axis, lengths = told
         bounds = row_bounds(lengths, row_elements(shape, axis))
-        algorithm = planner.algorithm("scatter", bounds[-1] * dtype.itemsize, name)
+        nbytes = bounds[-1] * dtype.itemsize
+        choice = planner.choose("scatter", nbytes, None, name)
         own_shape = with_length(shape, axis, lengths[group.rank])
         target = _common_out(planner, out, own_shape, dtype)
         if rows is not None:
             source = flat_source(rows, dtype)
-            algorithm.run(planner.task(bounds, source, source, root=root))
+            task = planner.task(bounds, source, source, root=root)
+            planner.runner("scatter", choice, nbytes)(task)
             mine = source[bounds[root] : bounds[root + 1]]
         else:
             length = bounds[group.rank + 1] - bounds[group.rank]
+            whole_room = TABLE["scatter"][choice.algorithm].whole
             room, blocks = _room(
-                np.empty(length, dtype), bounds, group.rank, algorithm.whole
+                np.empty(length, dtype), bounds, group.rank, whole_room
             )
-            algorithm.run(planner.task(blocks, room, room, root=root))
+            task = planner.task(blocks, room, room, root=root)
+            planner.runner("scatter", choice, nbytes)(task)
             mine = room[blocks[group.rank] : blocks[group.rank + 1]]
         own = np.moveaxis(target, axis, 0)
         own[...] = mine.reshape(own.shape)
         return target
 
-    return Call(descriptor, run)
+    return Call(descriptor, run, windowed=windowed)
 
 
 def all_to_all(
@@ -178,7 +187,7 @@ def all_to_all(
     array, group = as_array(x), planner.group
     axis = check_axis(axis, array.ndim)
     lengths = split_lengths(array.shape[axis], group.size, splits)
-    name = _requested(planner, "all_to_all", algorithm)
+    name, windowed = _requested(planner, "all_to_all", algorithm)
     descriptor = Descriptor(
         "all_to_all",
         dtype=str(array.dtype),
@@ -206,25 +215,41 @@ def all_to_all(
         work[bounds[rank] : bounds[rank + 1]] = own
         row = np.array([max(source.nbytes, work.nbytes)], np.int64)
         most = int(_rows(planner, row).max())
-        algorithm = planner.algorithm("all_to_all", most, name)
-        algorithm.run(planner.task(bounds, source, work, source_bounds=source_bounds))
+        choice = planner.choose("all_to_all", most, None, name)
+        task = planner.task(bounds, source, work, source_bounds=source_bounds)
+        planner.runner("all_to_all", choice, most)(task)
         if not direct:
             rows[...] = work.reshape(rows.shape)
         return target
 
-    return Call(descriptor, run)
+    return Call(descriptor, run, windowed=windowed)
 
 
-def _requested(planner: Planner, collective: str, algorithm: str | None) -> str:
-    """Return the name that is asked for, after making sure that it can be had."""
+def _requested(
+    planner: Planner, collective: str, algorithm: str | None
+) -> tuple[str, bool]:
+    """Return the name that is asked for, and whether it wants a window.
+
+    Which algorithm that is, where it is `auto`, depends on lengths that are not known.
+
+    Raises:
+        UnsupportedError: it cannot be had.
+    """
     name = wanted(collective, planner.options, algorithm)
-    planner.choose(collective, 0, None, name)
-    return name
+    choice = planner.choose(collective, 0, None, name)
+    return name, planner.wants_window(collective, choice)
 
 
 def _rows(planner: Planner, row: Array) -> Array:
-    """Return every rank's row of numbers, by the fastest way there is."""
+    """Return every rank's row of two numbers, by the fastest way there is."""
     group, timeout_s = planner.group, planner.options.timeout_s
+    if group.one_board and group.board is not None:
+        group.board.write(FIRST, int(row[0]))
+        group.board.write(SECOND, int(row[-1]))
+        group.hand_over(timeout_s)
+        columns = group.board.read(FIRST), group.board.read(SECOND)
+        rows: Array = np.array(columns[: row.size], np.int64).T
+        return rows
     if group.native is not None:
         return native.all_gather_rows(group, row, timeout_s)
     return all_gather_rows(group, row, timeout_s)

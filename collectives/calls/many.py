@@ -48,7 +48,11 @@ def all_reduce_many(
     ]
     name = wanted("all_reduce", planner.options, algorithm)
     descriptor = _describe("all_reduce_many", given, -1, bytes_per_pack, moves, name)
-    return Call(descriptor, lambda: _run(planner, moves, given, targets))
+    return Call(
+        descriptor,
+        lambda: _run(planner, moves, given, targets),
+        windowed=any(planner.windowed(plan) for _, plan in moves),
+    )
 
 
 def broadcast_many(
@@ -76,7 +80,11 @@ def broadcast_many(
     ]
     name = wanted("broadcast", planner.options, algorithm)
     descriptor = _describe("broadcast_many", given, root, bytes_per_pack, moves, name)
-    return Call(descriptor, lambda: _run(planner, moves, given, targets))
+    return Call(
+        descriptor,
+        lambda: _run(planner, moves, given, targets),
+        windowed=any(planner.windowed(plan) for _, plan in moves),
+    )
 
 
 def _lists(

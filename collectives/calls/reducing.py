@@ -19,7 +19,8 @@ from collectives.calls import (
     with_length,
 )
 from collectives.errors import UnsupportedError
-from collectives.kernels import Array, Op, check_op, identity
+from collectives.kernels import Array, Op, check_op, identity, quiet
+from collectives.narrow import narrow_into
 from collectives.plans import Plan, Planner
 
 
@@ -29,9 +30,33 @@ def all_reduce(
     """Combine over all ranks; everybody gets the result."""
     array = as_array(x)
     plan = planner.plan("all_reduce", array, op, -1, algorithm)
-    if plan.rides and not planner.group.joining:
-        return _riding(planner, plan, array, out)
+    if not planner.group.joining:
+        if plan.mail is not None:
+            return _mailing(planner, plan, array, out)
+        if plan.rides:
+            return _riding(planner, plan, array, out)
     return moving(planner, plan, array, out)
+
+
+def _mailing(planner: Planner, plan: Plan, array: Array, out: Any) -> Call:
+    """Return the call whose data are there by the time the ranks have agreed."""
+    assert plan.kernel is not None and plan.mail is not None
+    group, kernel = planner.group, plan.kernel
+    target = target_for(out, array.shape, plan.result_dtype)
+    parts = plan.mail[group.sequence & 1]
+    parts[group.rank][...] = array
+
+    def run() -> Array:
+        total = target if plan.work_dtype == target.dtype else np.empty_like(parts[0])
+        quiet.run(kernel.combine, parts[0], parts[1], out=total)
+        for part in parts[2:]:
+            quiet.run(kernel.combine, total, part, out=total)
+        kernel.finish(total, group.divisor)
+        if total is not target:
+            narrow_into(total.reshape(-1), target)
+        return target
+
+    return Call(plan.descriptor, run)
 
 
 def _riding(planner: Planner, plan: Plan, array: Array, out: Any) -> Call:
@@ -62,7 +87,7 @@ def reduce(
         source = flat_source(array, plan.work_dtype)
         planner.move_flat(plan, source, np.empty_like(source))
 
-    return Call(plan.descriptor, give)
+    return Call(plan.descriptor, give, windowed=planner.windowed(plan))
 
 
 def scan(
@@ -90,7 +115,7 @@ def scan(
         target[...] = work.reshape(target.shape)
         return target
 
-    return Call(plan.descriptor, run)
+    return Call(plan.descriptor, run, windowed=planner.windowed(plan))
 
 
 def reduce_scatter(
@@ -119,4 +144,4 @@ def reduce_scatter(
         rows[...] = work[bounds[rank] : bounds[rank + 1]].reshape(rows.shape)
         return target
 
-    return Call(plan.descriptor, run)
+    return Call(plan.descriptor, run, windowed=planner.windowed(plan))

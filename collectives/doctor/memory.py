@@ -47,7 +47,7 @@ class _Alone:
 
 def memory_facts(*, look_for_leftovers: bool) -> MemoryFacts:
     """Return what this host offers, after trying to make an arena in it."""
-    arena, how = shared_arena(_Alone(), 1 << 20)
+    arena, how = shared_arena(_Alone())
     if arena is not None:
         arena.close()
     try:

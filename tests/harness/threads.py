@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from collectives import Communicator, Options, Topology
-from collectives.arena import private_arena
+from collectives.arena import Arena, private_arena
 from collectives.board import Board, board_bytes
 from collectives.group import Group
 from collectives.transport import Messages
@@ -27,6 +27,7 @@ WORLDS: dict[str, tuple[Callable[[int], int], bool]] = {
     "two hosts": (lambda rank: rank % 2, True),
 }
 
+HEAP_BYTES = 4 << 20  # of address space; what is not touched costs nothing
 TIMEOUT_S = 20.0  # of a call whose peer has failed a test
 
 
@@ -72,18 +73,23 @@ def _group_maker(size: int, world: str) -> Callable[[Messages], Group]:
     place, shares = WORLDS[world]
     host_of = tuple(place(rank) for rank in range(size))
     hosts = tuple(f"host{number}" for number in range(max(host_of) + 1))
-    lines: dict[int, tuple[memoryview, list[int]]] = {}
+    shared: dict[int, tuple[list[Arena], int, list[int]]] = {}
     for host in range(len(hosts) if shares else 0):
         members = [rank for rank in range(size) if host_of[rank] == host]
-        arena = private_arena(1, board_bytes(len(members)))[0]
-        offset = arena.carve(board_bytes(len(members)))
-        lines[host] = arena.view(offset, board_bytes(len(members))), members
+        arenas = private_arena(len(members), HEAP_BYTES)
+        shared[host] = arenas, arenas[0].carve(board_bytes(len(members))), members
 
     def group(messages: Messages) -> Group:
         rank = messages.rank
-        board = Board(*lines[host_of[rank]], rank) if shares else None
         # One core for all of them: waiting threads yield and do not spin.
-        return Group(messages, Topology(rank, hosts, host_of, cores=1), board=board)
+        topology = Topology(rank, hosts, host_of, cores=1)
+        if not shares:
+            return Group(messages, topology)
+        arenas, place, members = shared[host_of[rank]]
+        arena = arenas[members.index(rank)]
+        lines = arena.view(place, board_bytes(len(members)))
+        board = Board(lines, members, rank)
+        return Group(messages, topology, board=board, arena=arena)
 
     return group
 

@@ -7,7 +7,16 @@ import threading
 import pytest
 
 from collectives import arena
-from collectives.arena import ALIGNMENT, Arena, private_arena, shared_arena
+from collectives.arena import (
+    ALIGNMENT,
+    MOST_BYTES,
+    PAGE,
+    WHOLE_PAGES,
+    Arena,
+    heap_sizes,
+    private_arena,
+    shared_arena,
+)
 
 HEAP = 1 << 12
 
@@ -33,7 +42,7 @@ class Threads:
         return all(self._all_gather(fine))
 
 
-def on_threads(size, body=lambda ranks: shared_arena(ranks, HEAP)):
+def on_threads(size, body=lambda ranks: shared_arena(ranks, [HEAP])):
     """Run `body(ranks)` on each of `size` local ranks; return the results by rank."""
     shared = [None] * size, threading.Barrier(size)
     results = [None] * size
@@ -116,14 +125,14 @@ def test_a_full_memory_is_noticed_before_it_is_touched(monkeypatch):
 
 
 def test_one_rank_that_cannot_map_it_makes_all_go_on_to_the_next(monkeypatch):
-    really_map = arena._map
+    really_open = arena._open
 
-    def cannot_open_proc(source, nbytes, token):
-        if isinstance(source, str) and source.startswith("/proc/"):
+    def cannot_open_proc(path, flags):
+        if path.startswith("/proc/"):
             raise PermissionError("not allowed")
-        return really_map(source, nbytes, token)
+        return really_open(path, flags)
 
-    monkeypatch.setattr(arena, "_map", cannot_open_proc)
+    monkeypatch.setattr(arena, "_open", cannot_open_proc)
     made = on_threads(3)
     assert {how for _, how in made} == {"/dev/shm"}
     for one, _ in made:
@@ -190,12 +199,36 @@ def test_only_what_was_carved_can_be_released():
         one.release(offset)
 
 
-def test_closing_with_a_live_view_is_an_error_and_can_be_repeated():
+def test_who_holds_a_view_may_use_it_after_the_arena_has_been_closed():
     one = Arena(mmap.mmap(-1, HEAP), 0, HEAP)
     view = one.view(one.carve(8), 8)
-    with pytest.raises(BufferError):
-        one.close()
+    one.close()
+    one.close()
     view[0] = 1
-    view.release()
-    one.close()
-    one.close()
+    assert view[0] == 1
+
+
+def test_large_pieces_have_whole_pages_and_are_zero_again():
+    (one,) = private_arena(1, 4 * WHOLE_PAGES)
+    small, large = one.carve(1), one.carve(WHOLE_PAGES + 1)
+    assert (small, large % PAGE) == (0, 0)
+    one.view(large, WHOLE_PAGES)[:] = b"x" * WHOLE_PAGES
+    one.release(large)
+    assert one.carve(WHOLE_PAGES + 1) == large
+    assert one.view(large, WHOLE_PAGES) == bytes(WHOLE_PAGES)
+
+
+def test_what_a_finalizer_lets_go_is_there_for_the_next_one():
+    (one,) = private_arena(1, HEAP)
+    offset = one.carve(HEAP)
+    one.let_go(offset)
+    assert one.carve(8) == offset
+    assert one.used_bytes == ALIGNMENT
+
+
+def test_heaps_are_as_large_as_the_machine_or_small():
+    for ranks in (1, 2, 5, 128, 1000):
+        large, small = heap_sizes(ranks)
+        assert ranks * large <= MOST_BYTES
+        assert small < large
+    assert heap_sizes(2)[0] >= os.sysconf("SC_PHYS_PAGES") * PAGE

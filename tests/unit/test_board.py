@@ -14,23 +14,22 @@ def boards(members):
     return [Board(memoryview(memory), members, rank) for rank in members]
 
 
-def test_a_line_is_two_cache_lines():
-    assert LINE_BYTES == 128
+def test_a_line_is_two_pairs_of_cache_lines():
+    assert LINE_BYTES == 256
     assert board_bytes(5) == 5 * LINE_BYTES
 
 
 def test_all_have_arrived_with_the_same_call():
     one, two, three = boards([0, 1, 2])
-    arrived = one.arrived(1)
     one.post(1, BARRIER, 77)
     assert not one.same(1, 77)
-    assert not arrived()
+    assert not one.all_here(1)
     assert one.late(1) == [1, 2]
     two.post(1, BARRIER, 77)
-    assert not arrived()
+    assert not one.all_here(1)
     assert one.late(1) == [2]
     three.post(1, BARRIER, 77)
-    assert arrived()
+    assert one.all_here(1)
     assert one.same(1, 77)
     assert one.late(1) == []
 
@@ -39,7 +38,7 @@ def test_all_have_arrived_with_different_calls():
     one, two, three = boards([0, 1, 2])
     for board, word in ((one, 77), (two, 77), (three, 78)):
         board.post(1, BARRIER, word)
-    assert all(board.arrived(1)() for board in (one, two, three))
+    assert all(board.all_here(1) for board in (one, two, three))
     assert not any(
         board.same(1, word) for board, word in ((one, 77), (two, 77), (three, 78))
     )
@@ -52,7 +51,7 @@ def test_a_slow_rank_still_reads_a_call_while_others_post_the_next():
         two.post(sequence, BARRIER, 100 + sequence)
         two.post(sequence + 1, REDUCE, 100 + sequence + 1)  # `one` has not looked yet
         assert one.same(sequence, 100 + sequence)
-        assert one.arrived(sequence)()
+        assert one.all_here(sequence)
         assert not two.same(sequence + 1, 100 + sequence + 1)
         assert two.late(sequence + 1) == [0]
 
@@ -64,7 +63,7 @@ def test_a_word_of_an_earlier_call_is_not_taken_for_this_one():
         two.post(sequence, BARRIER, 5 + sequence)
     one.post(3, BARRIER, 8)
     assert not one.same(3, 8)
-    assert not one.arrived(3)()
+    assert not one.all_here(3)
 
 
 def test_members_are_called_by_their_rank_in_the_group():

@@ -200,7 +200,7 @@ def test_who_comes_when_another_takes_back_waits_for_both():
     def body(comm):
         if comm.rank == 1:
             group, board = comm._group, comm._group.board
-            group.enter("barrier", 20)
+            group.enter("barrier")
             board.post(1, CALLS.index("barrier"), Descriptor("barrier").word(1))
             seen.wait(0.3)
             board.take_back(1)

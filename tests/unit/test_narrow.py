@@ -306,4 +306,4 @@ def test_auto_leaves_large_narrow_arrays_as_they_are(collective):
 
     small = {"all_reduce": "recursive_doubling", "reduce_scatter": "circulant"}
     wanted = ["exchange", small[collective], "ring", "ring", "pairwise"]
-    assert run_ranks(2, body) == [wanted] * 2
+    assert run_ranks(2, body, "no board") == [wanted] * 2

@@ -11,12 +11,28 @@ from collectives import ALGORITHMS, Choice, InvalidArgumentError, UnsupportedErr
 from collectives.algorithms import REDUCING, TABLE
 from collectives.kernels import kernel_for
 from collectives.options import Options
+from collectives.racing import Race
 from collectives.selection import check_option
 from collectives.selection import choose as choose_under
 
-WITH_MPI = SimpleNamespace(native=object(), rank=0, one_board=True)
-FAR_APART = SimpleNamespace(native=object(), rank=0, one_board=False)
-WITHOUT_MPI = SimpleNamespace(native=None, rank=0, one_board=True)
+
+def group(native, one_board, no_window=""):
+    return SimpleNamespace(
+        native=native,
+        rank=0,
+        size=3,
+        one_board=one_board,
+        no_window=no_window,
+        not_direct="",
+        topology=SimpleNamespace(mpi=None),
+        race=Race(),
+    )
+
+
+WITH_MPI = group(object(), True)
+FAR_APART = group(object(), False)
+WITHOUT_MPI = group(None, False)
+NO_WINDOW = group(object(), True, "no memory")
 SUM = kernel_for("sum", np.dtype("f4"))
 MAX = kernel_for("max", np.dtype("f4"))
 SIZES = [0, 1, 1 << 10, 1 << 16, 1 << 20, 1 << 26]
@@ -50,7 +66,7 @@ def test_auto_takes_few_steps_for_little_and_few_bytes_for_much():
     small = choose("all_reduce", 8, SUM, WITHOUT_MPI, "auto")
     large = choose("all_reduce", 1 << 26, SUM, WITHOUT_MPI, "auto")
     assert (small.algorithm, large.algorithm) == ("recursive_doubling", "ring")
-    assert choose("all_reduce", 1 << 26, SUM, WITH_MPI, "auto").algorithm == "ring"
+    assert choose("all_reduce", 1 << 26, SUM, NO_WINDOW, "auto").algorithm == "ring"
 
 
 @pytest.mark.parametrize("name", ["rnig", "", "AUTO", "tree"])
@@ -120,7 +136,7 @@ def test_a_function_as_op_is_used_in_order():
 
 def test_the_mpi_gets_no_more_than_its_limit():
     def ask(nbytes, name):
-        return choose("broadcast", nbytes, None, WITH_MPI, name, mpi_limit_bytes=1024)
+        return choose("broadcast", nbytes, None, NO_WINDOW, name, mpi_limit_bytes=1024)
 
     assert ask(1024, "auto").algorithm == ask(1024, "native").algorithm == "native"
     assert ask(1025, "auto").algorithm != "native"
@@ -128,10 +144,33 @@ def test_the_mpi_gets_no_more_than_its_limit():
         ask(1025, "native")
 
 
+def test_what_shares_memory_goes_through_it():
+    for collective in ALGORITHMS:
+        choice = choose(collective, 8, KERNELS[collective], WITH_MPI, "auto")
+        assert choice == Choice("shared", "8 bytes, on one host")
+
+
+@pytest.mark.parametrize("collective", ALGORITHMS)
+def test_those_that_race_give_the_same_bits(collective):
+    kernel, rows = KERNELS[collective], TABLE[collective]
+    for nbytes in SIZES:
+        rivals = choose(collective, nbytes, kernel, WITH_MPI, "auto").rivals
+        assert kernel is None or all(rows[name].in_order for name in rivals)
+
+
+def test_nobody_reads_others_memory_where_that_is_not_allowed():
+    far = group(object(), True)
+    far.not_direct = "ranks [1] may not read the memory of the others"
+    choice = choose("all_reduce", 1 << 26, SUM, far, "auto")
+    assert (choice.algorithm, choice.rivals) == ("shared", ())
+    with pytest.raises(UnsupportedError, match="may not read"):
+        choose("all_reduce", 1 << 26, SUM, far, "direct")
+
+
 def test_small_ones_travel_with_the_agreement_across_hosts():
     near, far = (
         choose("all_reduce", 8, SUM, group, "auto").algorithm
-        for group in (WITH_MPI, FAR_APART)
+        for group in (NO_WINDOW, FAR_APART)
     )
     assert (near, far) == ("native", "recursive_doubling")
 

@@ -63,7 +63,7 @@ def test_who_is_missing_is_named_with_what_it_was_last_seen_doing():
 
     told = run_ranks(4, body, timeout_s=SOON)
     for text in (told[0], told[2]):
-        assert "all_reduce(float64, sum, shape (3,), recursive_doubling) #2" in text
+        assert "all_reduce(float64, sum, shape (3,), shared) #2" in text
         for rank in (1, 3):
             assert f"rank {rank} has been in user code for " in text
         assert text.count("after barrier #1") == 2

@@ -1,0 +1,100 @@
+"""The short way for all-reduces of plain arrays whose plan is known, on one host.
+
+The same steps as in submission.py, without anything that is decided anew. Whatever is
+out of the ordinary goes the long way. docs/performance.md tells what each step costs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from collectives import recorder
+from collectives.agreement import CALL_NUMBER, settle
+from collectives.kernels import Array, quiet
+from collectives.plans import Plan, Planner
+from collectives.recorder import CALL
+from collectives.submission import failure
+from collectives.verdicts import mismatch
+
+NUMBER = CALL_NUMBER["all_reduce"]
+
+
+def all_reduce(
+    planner: Planner, x: Any, op: Any, out: Any, algorithm: str | None
+) -> Array | None:
+    """Return the result; None, and nothing has happened, where this is not the way."""
+    if type(x) is not np.ndarray:
+        return None
+    try:
+        plan = planner.plans["all_reduce", x.dtype, x.shape, op, -1, algorithm]
+    except (KeyError, TypeError):
+        return None
+    if plan.task is None:
+        return None
+    if out is None:
+        target = np.empty(x.shape, plan.result_dtype)
+    elif out is x or _fits(out, x, plan):
+        target = out
+    else:
+        return None
+    mail = plan.mail
+    if mail is None and not x.flags.carray:
+        return None
+    group = planner.group
+    if not target.flags.carray or not group.enter_quickly():
+        return None
+    sequence, board = group.sequence, group.board
+    assert board is not None, "plans for the short way are made where there is one"
+    note = recorder.here.begin(group.members, sequence, "all_reduce", group.site)
+    note[CALL] = plan.descriptor
+    try:
+        if mail is not None:
+            parts = mail[sequence & 1]
+            parts[group.rank][...] = x
+        word = plan.word ^ sequence
+        board.post(sequence, NUMBER, word)
+        if not board.same(sequence, word, group.spins) and not settle(
+            group, word, planner.options.timeout_s
+        ):
+            raise mismatch(group, plan.descriptor, planner.options)
+        if mail is not None:
+            combine(plan, parts, target, group.divisor)
+        else:
+            task = plan.task
+            assert task is not None
+            task.work = flat = target.reshape(-1)
+            task.source = flat if x is target else x.reshape(-1)
+            plan.run(task)
+            task.source = task.work = flat[:0]
+        recorder.end(note)
+        return target
+    except BaseException as error:
+        verdict = failure(planner, plan.descriptor, error)
+        if verdict is error:
+            raise
+        raise verdict from None
+    finally:
+        group.exit()
+        recorder.here.close(note)
+
+
+def _fits(out: Any, x: Array, plan: Plan) -> bool:
+    """Tell whether a result can go there as it is."""
+    return (
+        type(out) is np.ndarray
+        and out.shape == x.shape
+        and out.dtype == plan.result_dtype
+        and (plan.mail is not None or not np.may_share_memory(x, out))
+    )
+
+
+def combine(plan: Plan, parts: list[Array], target: Array, divisor: int) -> None:
+    """Put the sum of what is in the mail, in rank order, into `target`."""
+    kernel = plan.kernel
+    assert kernel is not None, "only reductions go by mail"
+    quiet.run(kernel.combine, parts[0], parts[1], out=target)
+    for part in parts[2:]:
+        quiet.run(kernel.combine, target, part, out=target)
+    kernel.finish(target, divisor)
