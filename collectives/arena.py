@@ -17,6 +17,7 @@ import ctypes
 import mmap
 import os
 import secrets
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -67,6 +68,7 @@ class Arena:
         self._free = [(start, start + heap_bytes)]
         self._carved: dict[int, int] = {}
         self._let_go: deque[int] = deque()
+        self._lock = threading.RLock()  # communicators of several threads share a heap
         self.used_bytes = 0
         """Bytes that are carved from this rank's heap at the moment."""
 
@@ -76,8 +78,12 @@ class Arena:
         Raises:
             MemoryError: the heap has no gap of that size, or the machine no memory.
         """
-        while self._let_go:
-            self.release(self._let_go.popleft())
+        with self._lock:
+            while self._let_go:
+                self.release(self._let_go.popleft())
+            return self._carve(nbytes)
+
+    def _carve(self, nbytes: int) -> int:
         unit = PAGE if nbytes >= WHOLE_PAGES else ALIGNMENT
         wanted = max(1, -(-nbytes // unit)) * unit
         for index, (low, high) in enumerate(self._free):
@@ -93,6 +99,10 @@ class Arena:
 
     def release(self, offset: int) -> None:
         """Give back what `carve` returned; the space may be handed out again."""
+        with self._lock:
+            self._release(offset)
+
+    def _release(self, offset: int) -> None:
         end = self._carved.pop(offset)
         self.used_bytes -= end - offset
         if end - offset >= WHOLE_PAGES:

@@ -38,7 +38,7 @@ class Round(NamedTuple):
 def layout(
     sizes: tuple[int, ...], ranks: int, rank: int, length: int
 ) -> tuple[Round, ...]:
-    """Return the rounds in which arrays are added up, a block of all of it on each rank.
+    """Return the rounds in which arrays are added up, a block of them on each rank.
 
     Args:
         sizes: elements of each array.
@@ -69,7 +69,7 @@ def layout(
 def _pieces(
     arrays: Bounds, blocks: Bounds, block: int, first: int, length: int
 ) -> list[Piece]:
-    """Return the pieces of one block in the round that begins at its element `first`."""
+    """Return the pieces of a block in the round that begins at its element `first`."""
     low = blocks[block] + first
     high = min(low + length, blocks[block + 1])
     shift = block * length - low

@@ -138,17 +138,26 @@ def _lists(
     arrays: Sequence[Any], out: Sequence[Any] | None, bytes_per_pack: int
 ) -> tuple[list[Array], list[Any]]:
     """Return the inputs as arrays, and a target or None for each."""
-    if bytes_per_pack < 0:
+    if not isinstance(bytes_per_pack, (int, np.integer)) or bytes_per_pack < 0:
         raise InvalidArgumentError(
-            f"bytes_per_pack is {bytes_per_pack}; wanted 0 (automatic) or more"
+            f"bytes_per_pack is {bytes_per_pack!r}; wanted 0 (automatic) or more"
         )
-    given = [as_array(x) for x in arrays]
-    outs = [None] * len(given) if out is None else list(out)
+    given = [as_array(x) for x in _list_of("arrays", arrays)]
+    outs = [None] * len(given) if out is None else _list_of("out", out)
     if len(outs) != len(given):
         raise InvalidArgumentError(
             f"out has {len(outs)} arrays; wanted {len(given)}, one for each input"
         )
     return given, outs
+
+
+def _list_of(name: str, value: Any) -> list[Any]:
+    try:
+        return list(value)
+    except TypeError:
+        raise InvalidArgumentError(
+            f"{name} is a {type(value).__name__}; wanted a list of arrays"
+        ) from None
 
 
 def _like(pack: packing.Pack) -> Array:
