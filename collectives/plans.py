@@ -23,6 +23,7 @@ from collectives.kernels import Array, Calling, Kernel, Op, kernel_for
 from collectives.narrow import narrow_into
 from collectives.options import Options
 from collectives.partition import Bounds, even_bounds
+from collectives.racing import Heat
 
 R = TypeVar("R")
 
@@ -86,24 +87,26 @@ class Planner:
         self, collective: str, choice: selection.Choice, nbytes: int
     ) -> Callable[[Task], None]:
         """Return what carries out a task that all ranks have agreed on."""
-        table, group, board = TABLE[collective], self.group, self.group.board
+        table, group = TABLE[collective], self.group
         if group.size == 1:
             return table[selection.ALONE[collective]].run
         if not choice.rivals:
             return table[choice.algorithm].run
         heat = group.race.heat(collective, nbytes, choice.rivals)
-        assert board is not None, "algorithms race where the ranks share a board"
+        return lambda task: self.race(heat, lambda name: table[name].run(task))
 
-        def race(task: Task) -> None:
-            if group.rank == 0:
-                board.write(RIVAL, heat.pick())
-            group.hand_over(task.timeout_s)
-            number = board.read_first(RIVAL)
-            start = perf_counter()
-            table[choice.rivals[number]].run(task)
-            heat.took(number, perf_counter() - start)
-
-        return race
+    def race(self, heat: Heat, run: Callable[[str], R]) -> R:
+        """Let the rival run that rank 0 picks, and remember how long it takes."""
+        group, board = self.group, self.group.board
+        assert board is not None, "only those who share a board can agree on a rival"
+        if group.rank == 0:
+            board.write(RIVAL, heat.pick())
+        group.hand_over(self.options.timeout_s)
+        number = board.read_first(RIVAL)
+        start = perf_counter()
+        result = run(heat.rivals[number])
+        heat.took(number, perf_counter() - start)
+        return result
 
     def plan(
         self,

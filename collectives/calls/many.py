@@ -27,6 +27,8 @@ from collectives.narrow import narrow_into
 from collectives.plans import Plan, Planner
 from collectives.selection import wanted
 
+WITHOUT_LIMIT = 1 << 62  # bytes in a pack that goes through a window as it is
+
 Move = tuple[packing.Pack, Plan]
 
 
@@ -52,11 +54,19 @@ def all_reduce_many(
         for array, its_out, kernel in zip(given, outs, known.kernels, strict=True)
     ]
     given = given if out is None else _apart(given, targets)
-    return Call(
-        known.descriptor,
-        lambda: _run(planner, known.moves, given, targets),
-        windowed=any(planner.windowed(plan) for _, plan in known.moves),
-    )
+    courses = known.courses
+
+    def run() -> list[Array]:
+        if len(courses) == 1:
+            return _run(planner, courses["apart"], given, targets)
+        nbytes, race = sum(x.nbytes for x in given), planner.group.race
+        heat = race.heat("all_reduce_many", nbytes, tuple(courses))
+        return planner.race(
+            heat, lambda name: _run(planner, courses[name], given, targets)
+        )
+
+    windowed = any(planner.windowed(plan) for _, plan in courses["apart"])
+    return Call(known.descriptor, run, windowed=windowed)
 
 
 class _Known(NamedTuple):
@@ -64,7 +74,8 @@ class _Known(NamedTuple):
 
     descriptor: Descriptor
     kernels: list[Kernel]
-    moves: list[Move]
+    courses: dict[str, list[Move]]
+    """The ways to do it; where there are two, they race."""
 
 
 def _plan(
@@ -77,29 +88,34 @@ def _plan(
     kernels = [kernel_for(op, array.dtype) for array in given]
     small = planner.choose("all_reduce", 0, kernels[0], algorithm) if given else None
     flows = small is not None and small.algorithm == SHARED and planner.group.size > 1
-    packs = packing.make_packs(
-        [
-            array.dtype if flows and kernel.kind == "e" else kernel.work_dtype
-            for array, kernel in zip(given, kernels, strict=True)
-        ],
-        [array.size for array in given],
-        bytes_per_pack,
-        endless=flows,
-    )
-    moves = [
-        (
-            pack,
-            planner.plan_pack(
-                kernels[pack.members[0]],
-                _like(pack),
-                SHARED if flows and len(pack.members) > 1 else algorithm,
-            ),
-        )
-        for pack in packs
+    dtypes = [
+        array.dtype if flows and kernel.kind == "e" else kernel.work_dtype
+        for array, kernel in zip(given, kernels, strict=True)
     ]
+
+    def course(limit: int) -> list[Move]:
+        sizes = [array.size for array in given]
+        return [
+            (
+                pack,
+                planner.plan_pack(
+                    kernels[pack.members[0]],
+                    _like(pack),
+                    SHARED if flows and len(pack.members) > 1 else algorithm,
+                ),
+            )
+            for pack in packing.make_packs(dtypes, sizes, limit, endless=flows)
+        ]
+
+    courses = {"apart": course(bytes_per_pack)}
+    if flows and not bytes_per_pack:
+        together = course(WITHOUT_LIMIT)
+        if together != courses["apart"]:
+            courses = {"together": together, **courses}
     name = wanted("all_reduce", planner.options, algorithm)
+    moves = courses["apart"]
     descriptor = _describe("all_reduce_many", given, -1, bytes_per_pack, moves, name)
-    return _Known(descriptor, kernels, moves)
+    return _Known(descriptor, kernels, courses)
 
 
 def broadcast_many(
