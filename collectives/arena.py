@@ -68,7 +68,7 @@ class Arena:
         self._free = [(start, start + heap_bytes)]
         self._carved: dict[int, int] = {}
         self._let_go: deque[int] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # communicators of several threads share a heap
         self.used_bytes = 0
         """Bytes that are carved from this rank's heap at the moment."""
 
@@ -78,9 +78,9 @@ class Arena:
         Raises:
             MemoryError: the heap has no gap of that size, or the machine no memory.
         """
-        with self._lock:  # reserving lets other threads run
+        with self._lock:
             while self._let_go:
-                self._release(self._let_go.popleft())
+                self.release(self._let_go.popleft())
             return self._carve(nbytes)
 
     def _carve(self, nbytes: int) -> int:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from collectives import exits, express, forks, recorder, registered
+from collectives import exits, express, forks, recorder, registered, tracefile
 from collectives.algorithms import REDUCING, TABLE
+from collectives.among import among
 from collectives.background import Background
-from collectives.calls import Call, groups, points, probing
+from collectives.calls import Call, groups, meeting, points, probing
+from collectives.calls.pairs import Given, prepare
 from collectives.calls.probing import Mode
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
@@ -27,7 +28,7 @@ from collectives.options import Options
 from collectives.outsider import Outsider
 from collectives.plans import Planner
 from collectives.selection import Choice
-from collectives.submission import exchange, submit
+from collectives.submission import submit
 from collectives.topology import Topology
 from collectives.verdicts import death, silence
 from collectives.waiting import PeerLost, TimedOut
@@ -56,7 +57,7 @@ class Communicator(Background):
         self._background: Communicator | None = None
         self.options = options
         if options.trace:
-            recorder.here.write_to(options.trace)
+            tracefile.here.write_to(options.trace)
 
     @property
     def rank(self) -> int:
@@ -80,7 +81,7 @@ class Communicator(Background):
 
     def with_options(self, **changes: Any) -> Communicator:
         """Return a communicator of the same ranks under changed options."""
-        return Communicator(self._group, replace(self.options, **changes), owner=False)
+        return Communicator(self._group, self.options.changed(**changes), owner=False)
 
     def choose(
         self, collective: str, nbytes: int, dtype: Any = np.float32, op: str = "sum"
@@ -93,10 +94,12 @@ class Communicator(Background):
             dtype: its dtype.
             op: for reductions; ignored otherwise.
         """
-        if collective not in TABLE:
+        if not isinstance(collective, str) or collective not in TABLE:
             raise InvalidArgumentError(
                 f"unknown collective {collective!r}; known: {' '.join(TABLE)}"
             )
+        if not isinstance(nbytes, (int, np.integer)) or nbytes < 0:
+            raise InvalidArgumentError(f"nbytes is {nbytes!r}; wanted 0 bytes or more")
         dtype = np.dtype(dtype)
         if collective not in REDUCING:
             return self._planner.choose(collective, nbytes, None, None)
@@ -126,6 +129,8 @@ class Communicator(Background):
             raise silence(self._group, closing, timeout_s) from None
         except PeerLost as lost:
             raise death(self._group, Descriptor("close"), lost) from None
+        if group.twin is not None:
+            group.twin.close()
         group.close()
         exits.forget(group)
 
@@ -151,20 +156,26 @@ class Communicator(Background):
         Raises:
             OSError: the folder cannot be made or written to.
         """
-        return recorder.here.dump(folder)
+        return tracefile.here.dump(folder)
 
     def __repr__(self) -> str:
         """Return rank, size and hosts."""
         hosts = len(self.topology.hosts)
         return f"<Communicator rank {self.rank} of {self.size} on {hosts} host(s)>"
 
-    def group(self, ranks: Sequence[int]) -> Communicator:
+    def group(self, ranks: Sequence[int], members_only: bool = False) -> Communicator:
         """Return the communicator of some of the ranks, in that order.
 
         Every rank of this one calls it with the same list. On ranks that are not in the
         list every use of what comes back is an error.
+
+        With `members_only` the ranks in the list call it, and nobody else: the others
+        go on with something else. A rank that waits for another one's list in vain
+        raises `CollectiveTimeoutError`, as in a message.
         """
-        return self._wrap(self._submit(groups.group, ranks), f"group {list(ranks)}")
+        if members_only:
+            return Communicator(self._meet(ranks), self.options)
+        return self._wrap(self._submit(groups.group, ranks), f"group {ranks}")
 
     def split(self, color: int | None, key: int = 0) -> Communicator:
         """Return the communicator of the ranks that give the same color.
@@ -263,8 +274,17 @@ class Communicator(Background):
     def _quickly(self, x: Any, op: Op, out: Any, algorithm: str | None) -> Any:
         return express.all_reduce(self._planner, x, op, out, algorithm)
 
-    def _exchange(self, doing: str, pairs: Sequence[points.Pair]) -> list[Any]:
-        return exchange(self._planner, doing, pairs)
+    def _exchange(self, doing: str, pairs: Sequence[Given]) -> list[Any]:
+        planner, ready = self._planner, prepare(self._planner, pairs)
+        peers = {pair.peer for pair in ready}
+        return among(planner, doing, peers, lambda: points.exchange(planner, ready))
+
+    def _meet(self, ranks: Sequence[int]) -> Group:
+        planner, members = self._planner, meeting.own_members(self._planner, ranks)
+        others = set(members) - {self.rank}
+        return among(
+            planner, "group", others, lambda: meeting.meet(planner, members, others)
+        )
 
     def _start(self, name: str, call: Callable[[Communicator], R]) -> Handle[R]:
         """Make a call on the group for calls that go on in the background."""

@@ -9,11 +9,13 @@ from itertools import count
 import numpy as np
 
 from collectives.board import Board, board_bytes
+from collectives.errors import ExhaustedError
 from collectives.group import Group
+from collectives.schedules import dissemination
 from collectives.transport import Messages
 from collectives.watchdog import Guarded
 
-PLACE_TAG = 0x6800
+PLACE_TAG, OUTCOME_TAGS = 0x6800, 0x6810
 
 
 def derive(
@@ -24,9 +26,11 @@ def derive(
     Collective over `ranks` and nobody else. They must agree on the list already: making
     a communicator blocks inside the MPI, under the watchdog. `background` tells that
     its calls will be made by a thread of ours.
+
+    Raises:
+        ExhaustedError: on all of `ranks`, because one of them could not make it.
     """
-    with Guarded(timeout_s, lambda: f"rank {parent.rank} is stuck in making a group"):
-        messages = parent.messages.derive(ranks)
+    messages = _transport(parent, ranks, timeout_s)
     topology = parent.topology.restricted(ranks)
     group = Group(
         messages,
@@ -47,6 +51,48 @@ def derive(
         root = root.parent
     root.derived.add(group)
     return group
+
+
+def _transport(parent: Group, ranks: Sequence[int], timeout_s: float) -> Messages:
+    """Return the transport of a group, or raise on all of `ranks` if one got none."""
+    messages, error = None, None
+    with Guarded(timeout_s, lambda: f"rank {parent.rank} is stuck in making a group"):
+        try:
+            messages = parent.messages.derive(ranks)
+        except ExhaustedError as own:
+            error = own
+    mine = parent.size if error is None else parent.rank
+    without = lowest_among(parent, ranks, mine, OUTCOME_TAGS, timeout_s)
+    if messages is not None and without == parent.size:
+        return messages
+    if messages is not None:
+        messages.close()
+    raise error or ExhaustedError(
+        f"rank {without} got no communicator for a new group; it must close() some"
+    )
+
+
+def lowest_among(
+    parent: Group, ranks: Sequence[int], mine: int, tags: int, timeout_s: float
+) -> int:
+    """Return the lowest number that any of `ranks` gives; only they call it.
+
+    Nobody returns before all have called. Needs a tag for each round, from `tags` on.
+    """
+    messages, place = parent.messages, list(ranks).index(parent.rank)
+    lowest, incoming = np.array([mine], np.int64), np.empty(1, np.int64)
+    for step, (target, source) in enumerate(dissemination(place, len(ranks))):
+        outgoing, tag = lowest.copy(), tags + step
+        pending = [
+            messages.send(ranks[target], outgoing.view(np.uint8), tag),
+            messages.receive(ranks[source], incoming.view(np.uint8), tag),
+        ]
+        parent.stranded.append((pending, outgoing, incoming))
+        for one in pending:
+            parent.wait(one.done, timeout_s)
+        parent.stranded.pop()
+        lowest = np.minimum(lowest, incoming)
+    return int(lowest[0])
 
 
 def _share_a_board(group: Group, timeout_s: float) -> None:

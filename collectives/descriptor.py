@@ -13,6 +13,8 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
+from collectives.errors import without_addresses
+
 WORD_MASK = (1 << 63) - 1
 
 
@@ -32,6 +34,8 @@ class Descriptor:
     axis: int = -1
     splits: tuple[int, ...] = ()
     """Bounds of the ranks' blocks, where the caller may choose them."""
+    members: tuple[int, ...] = ()
+    """The ranks of a group that is to be made."""
     packs: int = -1
     """`bytes_per_pack`, for lists."""
     result: str = ""
@@ -40,6 +44,11 @@ class Descriptor:
     """The options that must be the same, where these are told at all."""
     algorithm: str = ""
     """The algorithm that will run, after `auto` has chosen."""
+
+    def __post_init__(self) -> None:
+        """Leave addresses out of what is wrong."""
+        if self.invalid:
+            object.__setattr__(self, "invalid", without_addresses(self.invalid))
 
     @cached_property
     def digest(self) -> int:
@@ -67,6 +76,7 @@ class Descriptor:
                 (f"root {self.root}", self.root >= 0),
                 (f"axis {self.axis}", self.axis >= 0),
                 (f"blocks {self.splits}", self.splits),
+                (f"members {list(self.members)}", self.members),
                 (f"bytes_per_pack {self.packs}", self.packs >= 0),
                 (self.algorithm, self.algorithm),
                 (f"out {self.result}", self.result),

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def without_addresses(text: str) -> str:
+    """Leave out what differs between ranks where nothing else does."""
+    return ADDRESS.sub("", text)
+
 
 class CollectiveError(Exception):
     """Base of everything that Ringfold raises on purpose."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(without_addresses(text))
 
 
 class InvalidArgumentError(CollectiveError, ValueError):
@@ -29,6 +41,10 @@ class PeerFailedError(CollectiveError, ConnectionError):
 
 class BrokenCommunicatorError(CollectiveError, RuntimeError):
     """An earlier call on this communicator timed out or lost a peer."""
+
+
+class ExhaustedError(CollectiveError, RuntimeError):
+    """The MPI has no communicator left for a new group; `close()` some."""
 
 
 class LaunchError(CollectiveError, RuntimeError):

@@ -20,6 +20,7 @@ import weakref
 from contextlib import suppress
 from typing import Any, NoReturn, Protocol
 
+from collectives import tracefile
 from collectives.ending import CLOSED
 from collectives.errors import BrokenCommunicatorError
 from collectives.recorder import here
@@ -64,7 +65,7 @@ def _in_child() -> None:
     _child = (
         f"this process was forked from rank {here.rank}; a forked child cannot use MPI"
     )
-    here.stop()
+    tracefile.here.stop()
     for group in list(_protected):
         group.broken, group.closed = _child, True
     _last_error = getattr(sys, "last_value", None)

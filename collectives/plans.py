@@ -23,6 +23,7 @@ from collectives.kernels import Array, Calling, Kernel, Op, kernel_for
 from collectives.narrow import narrow_into
 from collectives.options import Options
 from collectives.partition import Bounds, even_bounds
+from collectives.racing import Heat
 
 R = TypeVar("R")
 
@@ -86,25 +87,27 @@ class Planner:
         self, collective: str, choice: selection.Choice, nbytes: int
     ) -> Callable[[Task], None]:
         """Return what carries out a task that all ranks have agreed on."""
-        table, group, board = TABLE[collective], self.group, self.group.board
+        table, group = TABLE[collective], self.group
         if group.size == 1:
             return table[selection.ALONE[collective]].run
         if not choice.rivals:
             return table[choice.algorithm].run
         heat = group.race.heat(collective, nbytes, choice.rivals)
-        assert board is not None, "algorithms race where the ranks share a board"
+        return lambda task: self.race(heat, lambda name: table[name].run(task))
 
-        def race(task: Task) -> None:
-            word = RIVAL + group.race.turn()
-            if group.rank == 0:
-                board.write(word, heat.pick())
-            group.hand_over(task.timeout_s)
-            number = board.read_first(word)
-            start = perf_counter()
-            table[choice.rivals[number]].run(task)
-            heat.took(number, perf_counter() - start)
-
-        return race
+    def race(self, heat: Heat, run: Callable[[str], R]) -> R:
+        """Let the rival run that rank 0 picks, and remember how long it takes."""
+        group, board = self.group, self.group.board
+        assert board is not None, "only those who share a board can agree on a rival"
+        word = RIVAL + group.race.turn()
+        if group.rank == 0:
+            board.write(word, heat.pick())
+        group.hand_over(self.options.timeout_s)
+        number = board.read_first(word)
+        start = perf_counter()
+        result = run(heat.rivals[number])
+        heat.took(number, perf_counter() - start)
+        return result
 
     def plan(
         self,
@@ -115,69 +118,69 @@ class Planner:
         algorithm: str | None,
     ) -> Plan:
         """Return the plan for one array."""
-        key = (collective, array.dtype, array.shape, op, root, algorithm)
-        plan = self.plans.get(key)
-        if plan is None:
+
+        def make() -> Plan:
             kernel = None
             if collective in REDUCING:
                 kernel = kernel_for(cast(Op, op), array.dtype)
             bounds = even_bounds(array.size, self.group.size)
-            plan = self._make(collective, array, kernel, root, algorithm, bounds)
-            self._keep(key, plan)
-        return plan
+            return self._make(collective, array, kernel, root, algorithm, bounds)
+
+        key = (collective, array.dtype, array.shape, op, root, algorithm)
+        return self.known(key, make)
 
     def plan_common(self, array: Array, op: Op) -> Plan:
         """Return the plan of an all-reduce whose result is common to the ranks."""
-        key = ("common", array.dtype, array.shape, op)
-        plan = self.plans.get(key)
-        if plan is None:
+
+        def make() -> Plan:
             plan = self.plan("all_reduce", array, op, -1, SHARED)
-            plan = replace(
+            return replace(
                 plan,
                 descriptor=replace(plan.descriptor, result="SHARED"),
                 work_dtype=plan.result_dtype,  # as it is where nothing goes by mail
                 mail=None,
                 task=None,
             )
-            self._keep(key, plan)
-        return plan
+
+        return self.known(("common", array.dtype, array.shape, op), make)
 
     def plan_pack(self, kernel: Kernel, pack: Array, algorithm: str | None) -> Plan:
         """Return the plan for one pack of an `all_reduce_many`, in its work dtype."""
-        key = (kernel, pack.size, algorithm)
-        plan = self.plans.get(key)
-        if plan is None:
+
+        def make() -> Plan:
             bounds = even_bounds(pack.size, self.group.size)
-            plan = self._make("all_reduce", pack, kernel, -1, algorithm, bounds)
-            self._keep(key, plan)
-        return plan
+            return self._make("all_reduce", pack, kernel, -1, algorithm, bounds)
+
+        return self.known((kernel, pack.dtype, pack.size, algorithm), make)
 
     def plan_scatter(
         self, array: Array, op: Op, axis: int, bounds: Bounds, algorithm: str | None
     ) -> Plan:
         """Return the plan of a reduce-scatter along `axis` into blocks of rows."""
-        key = (array.dtype, array.shape, op, axis, bounds, algorithm)
-        plan = self.plans.get(key)
-        if plan is None:
+
+        def make() -> Plan:
             kernel = kernel_for(op, array.dtype)
-            plan = self._make(
-                "reduce_scatter", array, kernel, -1, algorithm, bounds, axis
-            )
-            self._keep(key, plan)
-        return plan
+            name = "reduce_scatter"
+            return self._make(name, array, kernel, -1, algorithm, bounds, axis)
+
+        key = (array.dtype, array.shape, op, axis, bounds, algorithm)
+        return self.known(key, make)
 
     def known(self, key: Any, make: Callable[[], R]) -> R:
-        """Return what has been made for a key before, or make it now."""
-        kept = self.plans.get(key)
+        """Return what has been made for a key before, or make it now.
+
+        What cannot be a key, such as a list given as op, is refused there.
+        """
+        try:
+            kept = self.plans.get(key)
+        except TypeError:
+            return make()
         if kept is None:
             kept = make()
-            self._keep(key, kept)
+            if len(self.plans) >= PLANS_KEPT:
+                self.plans.clear()
+            self.plans[key] = kept
         return cast(R, kept)
-
-    def _keep(self, key: Any, plan: Any) -> None:
-        if len(self.plans) >= PLANS_KEPT:
-            self.plans.clear()
-        self.plans[key] = plan
 
     def _make(
         self,

@@ -52,6 +52,10 @@ def world(options: Options | None = None) -> Communicator:
         MismatchError: the ranks run different versions or options.
     """
     global _world
+    if not isinstance(options, Options | None):
+        raise InvalidArgumentError(
+            f"options is {options!r}; wanted collectives.Options"
+        )
     if _world is None:
         _world = _make_world(options or Options.from_environment())
     if options is None:
@@ -65,6 +69,10 @@ def from_mpi(mpi_comm: Any, options: Options | None = None) -> Communicator:
     Ringfold works on a duplicate: its messages and the caller's never meet. `close()`
     it when done; MPI libraries run out of communicators after some thousand.
     """
+    if not hasattr(mpi_comm, "Is_inter") or not mpi_comm:  # COMM_NULL is false
+        raise InvalidArgumentError(
+            f"mpi_comm is {mpi_comm!r}; wanted an mpi4py communicator with this rank"
+        )
     if mpi_comm.Is_inter():
         raise InvalidArgumentError("an intercommunicator; wanted an intracommunicator")
     return _over_mpi(mpi_comm, options or Options.from_environment())

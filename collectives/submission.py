@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from collectives import recorder
-from collectives.agreement import CALL_NUMBER, agree
-from collectives.calls import Call, Ride, points, with_window
+from collectives.agreement import agree
+from collectives.calls import Call, Ride, with_window
 from collectives.contents import compare
 from collectives.descriptor import Descriptor
 from collectives.errors import CollectiveError
@@ -53,28 +53,6 @@ def submit(planner: Planner, prepare: Callable[..., Call], *arguments: Any) -> A
         return result
     except BaseException as error:
         verdict = error if error is wrong else failure(planner, descriptor, error)
-        if verdict is error:
-            raise
-        raise verdict from None
-    finally:
-        group.exit()
-        recorder.here.close(note)
-
-
-def exchange(planner: Planner, doing: str, pairs: Sequence[points.Pair]) -> list[Any]:
-    """Make a call that only this rank and its peers take part in."""
-    group = planner.group
-    group.enter(doing, collective=False)
-    peers = [peer for peer, *_ in pairs]
-    note = recorder.here.begin(group.members, group.sequence, doing, group.site, peers)
-    try:
-        if group.board is not None:
-            group.board.show(CALL_NUMBER["exchange"])
-        received = points.exchange(planner, pairs)
-        recorder.end(note)
-        return received
-    except BaseException as error:
-        verdict = failure(planner, Descriptor(doing), error, peers)
         if verdict is error:
             raise
         raise verdict from None

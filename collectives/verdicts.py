@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from collectives.algorithms.small import all_gather_bytes
@@ -37,6 +37,15 @@ def describe_mismatch(sequence: int, descriptors: Sequence[Descriptor]) -> str:
     return "; ".join(lines)
 
 
+def describe_lists(lists: Mapping[int, Sequence[int]]) -> str:
+    """Return which ranks gave which list of members, the same whoever tells it."""
+    ranks_of: dict[tuple[int, ...], list[int]] = {}
+    for rank in sorted(lists):
+        ranks_of.setdefault(tuple(lists[rank]), []).append(rank)
+    told = [f"{_ranks(who)}: {list(members)}" for members, who in ranks_of.items()]
+    return "the ranks disagree on the members of a group; " + "; ".join(told)
+
+
 def _call(field: str, descriptor: Descriptor) -> str:
     """Return a descriptor in words, with what it says about `field` in them."""
     if field == "sequence":
@@ -56,10 +65,15 @@ def silence(
 
     `peers` are the ranks that the call was about, where those are not all.
     """
-    absent = [
-        f"{group.called(rank)} {what}" for rank, what in group.absent(peers).items()
-    ]
-    if group.board is None:
+    seen = group.absent(peers)
+    absent = [f"{group.called(rank)} {what}" for rank, what in seen.items()]
+    if peers is not None:
+        absent += [
+            f"{group.called(rank)} cannot be seen from here"
+            for rank in peers
+            if rank not in seen
+        ]
+    elif group.board is None:
         absent.append("no memory is shared, so nobody can be seen from here")
     elif not group.one_board:
         far = group.size - group.topology.local_size

@@ -117,7 +117,12 @@ def split_lengths(length: int, ranks: int, splits: Any) -> list[int]:
     """
     if splits is None:
         return [high - low for low, high in pairwise(even_bounds(length, ranks))]
-    lengths = [operator.index(split) for split in splits]
+    try:
+        lengths = [operator.index(split) for split in splits]
+    except TypeError:
+        raise InvalidArgumentError(
+            f"splits is {splits!r}; wanted {ranks} lengths with the sum {length}"
+        ) from None
     if len(lengths) != ranks or min(lengths) < 0 or sum(lengths) != length:
         raise InvalidArgumentError(
             f"splits is {lengths}; wanted {ranks} lengths with the sum {length}"

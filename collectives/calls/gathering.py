@@ -144,6 +144,8 @@ def scatter(
     descriptor = Descriptor("scatter", root=root, algorithm=name)
     header, rows = b"", None
     if group.rank == root:
+        if x is None:
+            raise InvalidArgumentError("x is None on the root; wanted the whole array")
         array = as_array(x)
         axis = check_axis(axis, array.ndim)
         lengths = split_lengths(array.shape[axis], group.size, splits)

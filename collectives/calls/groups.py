@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,27 +16,44 @@ from collectives.group import Group
 from collectives.plans import Planner
 
 NO_COLOR = -1
+BARRIER = Call(Descriptor("barrier"), lambda: None)  # made once: its digest is kept
 
 
 def barrier(planner: Planner) -> Call:
     """Return when every rank has arrived: that is what agreeing does."""
-    return Call(Descriptor("barrier"), lambda: None)
+    return BARRIER
 
 
-def group(planner: Planner, ranks: Sequence[int]) -> Call:
-    """Make the group of `ranks`; ranks outside of it get None."""
-    parent = planner.group
-    members = [planner.rank(rank, "a rank of the group") for rank in ranks]
+def members_of(planner: Planner, ranks: Any) -> list[int]:
+    """Return the ranks that the caller has listed.
+
+    Raises:
+        InvalidArgumentError: it is no list, or not one of different ranks.
+    """
+    try:
+        given = list(ranks)
+    except TypeError:
+        raise InvalidArgumentError(
+            f"ranks is {ranks!r}; wanted a list of ranks"
+        ) from None
+    members = [planner.rank(rank, "a rank of the group") for rank in given]
     if not members or len(set(members)) < len(members):
         raise InvalidArgumentError(
             f"ranks is {members}; wanted at least one rank, none of them twice"
         )
+    return members
+
+
+def group(planner: Planner, ranks: Any) -> Call:
+    """Make the group of `ranks`; ranks outside of it get None."""
+    parent = planner.group
+    members = members_of(planner, ranks)
 
     def run() -> Group | None:
         inside = parent.rank in members
         return derive(parent, members, planner.options.timeout_s) if inside else None
 
-    return Call(Descriptor("group", shape=tuple(members)), run)
+    return Call(Descriptor("group", members=tuple(members)), run)
 
 
 def split(planner: Planner, color: int | None, key: int) -> Call:

@@ -10,7 +10,7 @@ import numpy as np
 
 from collectives import packing
 from collectives.algorithms import SHARED
-from collectives.algorithms.shared_sums import laid_all_reduce
+from collectives.algorithms.shared_sums import flowing_all_reduce
 from collectives.buffers import (
     as_array,
     extent,
@@ -23,10 +23,11 @@ from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
 from collectives.gradient_packs import Views
 from collectives.kernels import Array, Kernel, Op, check_op, kernel_for
-from collectives.laid import Laid
 from collectives.narrow import narrow_into
 from collectives.plans import Plan, Planner
 from collectives.selection import wanted
+
+WITHOUT_LIMIT = 1 << 62  # bytes in a pack that goes through a window as it is
 
 Move = tuple[packing.Pack, Plan]
 
@@ -53,11 +54,19 @@ def all_reduce_many(
         for array, its_out, kernel in zip(given, outs, known.kernels, strict=True)
     ]
     given = given if out is None else _apart(given, targets)
-    return Call(
-        known.descriptor,
-        lambda: _run(planner, known.moves, given, targets),
-        windowed=any(planner.windowed(plan) for _, plan in known.moves),
-    )
+    courses = known.courses
+
+    def run() -> list[Array]:
+        if len(courses) == 1:
+            return _run(planner, courses["apart"], given, targets)
+        nbytes, race = sum(x.nbytes for x in given), planner.group.race
+        heat = race.heat("all_reduce_many", nbytes, tuple(courses))
+        return planner.race(
+            heat, lambda name: _run(planner, courses[name], given, targets)
+        )
+
+    windowed = any(planner.windowed(plan) for _, plan in courses["apart"])
+    return Call(known.descriptor, run, windowed=windowed)
 
 
 class _Known(NamedTuple):
@@ -65,7 +74,8 @@ class _Known(NamedTuple):
 
     descriptor: Descriptor
     kernels: list[Kernel]
-    moves: list[Move]
+    courses: dict[str, list[Move]]
+    """The ways to do it; where there are two, they race."""
 
 
 def _plan(
@@ -78,29 +88,34 @@ def _plan(
     kernels = [kernel_for(op, array.dtype) for array in given]
     small = planner.choose("all_reduce", 0, kernels[0], algorithm) if given else None
     flows = small is not None and small.algorithm == SHARED and planner.group.size > 1
-    packs = packing.make_packs(
-        [
-            array.dtype if flows and kernel.kind == "e" else kernel.work_dtype
-            for array, kernel in zip(given, kernels, strict=True)
-        ],
-        [array.size for array in given],
-        bytes_per_pack,
-        endless=flows,
-    )
-    moves = [
-        (
-            pack,
-            planner.plan_pack(
-                kernels[pack.members[0]],
-                _like(pack),
-                SHARED if flows and len(pack.members) > 1 else algorithm,
-            ),
-        )
-        for pack in packs
+    dtypes = [
+        array.dtype if flows and kernel.kind == "e" else kernel.work_dtype
+        for array, kernel in zip(given, kernels, strict=True)
     ]
+
+    def course(limit: int) -> list[Move]:
+        sizes = [array.size for array in given]
+        return [
+            (
+                pack,
+                planner.plan_pack(
+                    kernels[pack.members[0]],
+                    _like(pack),
+                    SHARED if flows and len(pack.members) > 1 else algorithm,
+                ),
+            )
+            for pack in packing.make_packs(dtypes, sizes, limit, endless=flows)
+        ]
+
+    courses = {"apart": course(bytes_per_pack)}
+    if flows and not bytes_per_pack:
+        together = course(WITHOUT_LIMIT)
+        if together != courses["apart"]:
+            courses = {"together": together, **courses}
     name = wanted("all_reduce", planner.options, algorithm)
+    moves = courses["apart"]
     descriptor = _describe("all_reduce_many", given, -1, bytes_per_pack, moves, name)
-    return _Known(descriptor, kernels, moves)
+    return _Known(descriptor, kernels, courses)
 
 
 def broadcast_many(
@@ -139,17 +154,26 @@ def _lists(
     arrays: Sequence[Any], out: Sequence[Any] | None, bytes_per_pack: int
 ) -> tuple[list[Array], list[Any]]:
     """Return the inputs as arrays, and a target or None for each."""
-    if bytes_per_pack < 0:
+    if not isinstance(bytes_per_pack, (int, np.integer)) or bytes_per_pack < 0:
         raise InvalidArgumentError(
-            f"bytes_per_pack is {bytes_per_pack}; wanted 0 (automatic) or more"
+            f"bytes_per_pack is {bytes_per_pack!r}; wanted 0 (automatic) or more"
         )
-    given = [as_array(x) for x in arrays]
-    outs = [None] * len(given) if out is None else list(out)
+    given = [as_array(x) for x in _list_of("arrays", arrays)]
+    outs = [None] * len(given) if out is None else _list_of("out", out)
     if len(outs) != len(given):
         raise InvalidArgumentError(
             f"out has {len(outs)} arrays; wanted {len(given)}, one for each input"
         )
     return given, outs
+
+
+def _list_of(name: str, value: Any) -> list[Any]:
+    try:
+        return list(value)
+    except TypeError:
+        raise InvalidArgumentError(
+            f"{name} is a {type(value).__name__}; wanted a list of arrays"
+        ) from None
 
 
 def _like(pack: packing.Pack) -> Array:
@@ -214,7 +238,7 @@ def _flow(
         for member, goal, (work, direct) in zip(members, goals, works, strict=True)
     ]
     task = planner.task(plan.bounds, sources[0], works[0][0], plan.kernel)
-    laid_all_reduce(task, Laid(sources), Laid([work for work, _ in works]))
+    flowing_all_reduce(task, sources, [work for work, _ in works])
     planner.check(plan)
     for goal, (work, direct) in zip(goals, works, strict=True):
         if not direct:

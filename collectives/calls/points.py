@@ -1,39 +1,85 @@
 """Messages between pairs of ranks: send, receive, and exchange with neighbours.
 
-Only the ranks that talk take part. A small header, which tells dtype, shape and size,
-goes before every array; where it is not what the receiver wants, the receiver takes the
-array off the wire, raises, and the pair can go on.
+Only the ranks that talk take part. A small header, which tells tag, dtype, shape and
+size, goes before every array; where it is not what the receiver wants, the receiver
+takes the array off the wire, raises, and the pair can go on.
+
+The caller's tags are in the headers and not in MPI's tags, so that they may be any word
+and none that is wrong waits for ever.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from collectives.buffers import as_array, as_bytes, check_out, flat_source, flat_work
-from collectives.errors import InvalidArgumentError, MismatchError
+from collectives.buffers import as_bytes, flat_source
+from collectives.errors import MismatchError
 from collectives.kernels import Array
 from collectives.partition import segments
 from collectives.plans import Planner
 from collectives.transport import Pending
 
 HEADER_TAG, ARRAY_TAG = 0x6000, 0x6001
-HEADER_BYTES = 128
+HEADER_BYTES, DIGEST_BYTES = 128, 16
 PIECE_BYTES = 1 << 30
 
-Pair = tuple[int, Any, Any]
-"""`(peer, what to send or None, where to receive or None)`."""
+Tag = int | str | None
 
 
-class _Incoming(NamedTuple):
-    peer: int
+class Room(NamedTuple):
+    """Where an array is received."""
+
     target: Array
     work: Array
+    """Flat and contiguous; the target itself, if that is `direct`."""
     direct: bool
-    header: Array
+
+
+class Pair(NamedTuple):
+    """What is sent to a peer, and what is received from it, under one tag."""
+
+    peer: int
+    tag: Tag
+    array: Array | None
+    room: Room | None
+
+
+class Header(NamedTuple):
+    """What goes before an array."""
+
+    nbytes: int
+    array: bytes
+    """Digest of dtype and shape."""
+    tag: bytes
+    """Digest of the tag."""
+    text: str
+    """As much of all this, in words, as there is room for."""
+
+    @classmethod
+    def of(cls, array: Array, tag: Tag) -> Header:
+        """Describe what is sent, or wanted."""
+        what = f"{array.dtype} {array.shape}"
+        text = what if tag is None else f"{what} with tag {tag!r}"
+        return cls(array.nbytes, _digest(what), _digest(repr(tag)), text)
+
+    def pack(self) -> Array:
+        """Return the bytes that travel."""
+        fixed = self.nbytes.to_bytes(8, "little") + self.array + self.tag
+        text = self.text.encode(errors="replace")[: HEADER_BYTES - len(fixed)]
+        return np.frombuffer((fixed + text).ljust(HEADER_BYTES, b"\0"), np.uint8)
+
+    @classmethod
+    def read(cls, packed: Array) -> Header:
+        """Return what was packed."""
+        data = packed.tobytes()
+        text = data[8 + 2 * DIGEST_BYTES :].rstrip(b"\0").decode(errors="replace")
+        digests = data[8 : 8 + 2 * DIGEST_BYTES]
+        size = int.from_bytes(data[:8], "little")
+        return cls(size, digests[:DIGEST_BYTES], digests[DIGEST_BYTES:], text)
 
 
 def exchange(planner: Planner, pairs: Sequence[Pair]) -> list[Array | None]:
@@ -43,87 +89,64 @@ def exchange(planner: Planner, pairs: Sequence[Pair]) -> list[Array | None]:
         What was received, per pair; None where nothing was wanted.
 
     Raises:
-        MismatchError: a peer sent another dtype or shape than this rank wants; all the
-            others have been received.
+        MismatchError: a peer sent another dtype, shape or tag than this rank wants; all
+            the others have been received.
     """
-    pairs, group = _checked(planner, pairs), planner.group
-    incoming = [None if out is None else _wanted(peer, out) for peer, _, out in pairs]
-    wanted = [want for want in incoming if want is not None]
-    outgoing = [
-        (peer, _apart(as_array(x), wanted)) for peer, x, _ in pairs if x is not None
+    group, rooms = planner.group, [pair.room for pair in pairs]
+    sends = [
+        (pair.peer, pair.tag, x) for pair in pairs if (x := pair.array) is not None
     ]
+    sources = [pair.peer for pair in pairs if pair.room is not None]
+    headers = [np.empty(HEADER_BYTES, np.uint8) for _ in sources]
     pending: list[Pending] = []
-    group.stranded.append((pending, wanted, outgoing))
-    for peer, array in outgoing:
-        pending.append(group.messages.send(peer, _header(array), HEADER_TAG))
-    for want in wanted:
-        pending.append(group.messages.receive(want.peer, want.header, HEADER_TAG))
+    group.stranded.append((pending, headers, pairs))
+    for peer, tag, array in sends:
+        header = Header.of(array, tag).pack()
+        pending.append(group.messages.send(peer, header, HEADER_TAG))
+    for peer, header in zip(sources, headers, strict=True):
+        pending.append(group.messages.receive(peer, header, HEADER_TAG))
     _wait(planner, pending)
-    for peer, array in outgoing:
+    for peer, _, array in sends:
         for piece in _cut(as_bytes(flat_source(array, array.dtype))):
             pending.append(group.messages.send(peer, piece, ARRAY_TAG))
     errors = []
-    for want in wanted:
-        size, digest, text = _read(want.header)
-        room = as_bytes(want.work)
-        if digest != _digest(want.target):
-            errors.append(
-                f"rank {want.peer} sent {text}; wanted {_describe(want.target)}"
-            )
-            room = np.empty(size, np.uint8)
-        for piece in _cut(room):
-            pending.append(group.messages.receive(want.peer, piece, ARRAY_TAG))
+    for peer, header in zip(sources, headers, strict=True):
+        work, error = _place(peer, Header.read(header), pairs)
+        errors += [error] if error else []
+        for piece in _cut(work):
+            pending.append(group.messages.receive(peer, piece, ARRAY_TAG))
     _wait(planner, pending)
     group.stranded.pop()
     if errors:
         raise MismatchError(f"rank {group.rank}: " + "; ".join(errors))
-    for want in wanted:
-        if not want.direct:
-            want.target[...] = want.work.reshape(want.target.shape)
-    return [None if want is None else want.target for want in incoming]
+    for room in rooms:
+        if room is not None and not room.direct:
+            room.target[...] = room.work.reshape(room.target.shape)
+    return [None if room is None else room.target for room in rooms]
 
 
-def _apart(array: Array, wanted: Sequence[_Incoming]) -> Array:
-    """Return what is sent, copied where something is received into its memory."""
-    overlaps = any(np.may_share_memory(array, want.target) for want in wanted)
-    return array.copy() if overlaps else array
+def _place(peer: int, told: Header, pairs: Sequence[Pair]) -> tuple[Array, str]:
+    """Return the bytes that an announced array goes to, and what is wrong with it.
+
+    A peer's headers come in the order of its pairs, which need not be ours. What
+    is not wanted goes into memory that is thrown away.
+    """
+    wanted = [
+        (Header.of(pair.room.target, pair.tag), pair.room.work)
+        for pair in pairs
+        if pair.room is not None and pair.peer == peer
+    ]
+    for ours, work in wanted:
+        if (ours.tag, ours.array) == (told.tag, told.array):
+            return as_bytes(work), ""
+    same_tag = [ours.text for ours, _ in wanted if ours.tag == told.tag]
+    texts = same_tag or [ours.text for ours, _ in wanted]
+    error = f"rank {peer} sent {told.text}; wanted {' or '.join(texts)}"
+    return np.empty(told.nbytes, np.uint8), error
 
 
-def _checked(planner: Planner, pairs: Sequence[Pair]) -> list[Pair]:
-    checked = [(planner.rank(peer, "peer"), x, out) for peer, x, out in pairs]
-    for peer, _, _ in checked:
-        if peer == planner.group.rank:
-            raise InvalidArgumentError(f"peer is {peer}, which is this rank itself")
-    return checked
-
-
-def _wanted(peer: int, out: Any) -> _Incoming:
-    array = as_array(out)
-    target = check_out(out, array.shape, array.dtype)
-    work, direct = flat_work(target, target.dtype)
-    return _Incoming(peer, target, work, direct, np.empty(HEADER_BYTES, np.uint8))
-
-
-def _describe(array: Array) -> str:
-    return f"{array.dtype} {array.shape}"
-
-
-def _digest(array: Array) -> bytes:
-    return blake2b(_describe(array).encode(), digest_size=16).digest()
-
-
-def _header(array: Array) -> Array:
-    """Return size, digest of dtype and shape, and as much of these as there is room."""
-    text = _describe(array).encode(errors="replace")[: HEADER_BYTES - 24]
-    size = array.nbytes.to_bytes(8, "little")
-    data = (size + _digest(array) + text).ljust(HEADER_BYTES, b"\0")
-    return np.frombuffer(data, np.uint8)
-
-
-def _read(header: Array) -> tuple[int, bytes, str]:
-    data = header.tobytes()
-    text = data[24:].rstrip(b"\0").decode(errors="replace")
-    return int.from_bytes(data[:8], "little"), data[8:24], text
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()
 
 
 def _cut(data: Array) -> list[Array]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from collectives.doctor import advice
 from collectives.doctor.findings import Check, Finding, Job, grouped, on_ranks, plural
-from collectives.launcher import MPI_OF
+from collectives.launchers import MPI_OF
 
 
 def launch(job: Job) -> Iterator[Finding]:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from collectives.recorder import replace_file, short_list
+from collectives.recorder import short_list
 from collectives.trace.files import Call, Dump
+from collectives.tracefile import replace_file
 
 
 def write_timeline(file: str, dumps: Sequence[Dump]) -> None:

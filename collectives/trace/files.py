@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collectives.recorder import FORMAT
+from collectives.tracefile import FORMAT
 
 PATTERN = "ringfold-rank-*.json"
 

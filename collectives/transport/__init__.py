@@ -36,6 +36,9 @@ class Messages(Protocol):
         """Return a transport of its own for some of the ranks, in that order.
 
         Collective over `ranks`; may block.
+
+        Raises:
+            ExhaustedError: there is nothing left to make it of, on this rank at least.
         """
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from collectives.errors import ExhaustedError
 from collectives.transport import Buffer, Pending
 
 
@@ -24,11 +25,15 @@ class _Request:
 class MPIMessages:
     """Point-to-point messages over an mpi4py communicator that nobody else uses."""
 
+    held = 0
+    """How many of these have been made in this process and not been closed."""
+
     def __init__(self, comm: Any) -> None:
         """Use `comm`; `close()` frees it."""
         self.comm = comm
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
+        MPIMessages.held += 1
 
     def send(self, peer: int, data: Buffer, tag: int) -> Pending:
         """Start sending `data` to `peer`."""
@@ -39,13 +44,24 @@ class MPIMessages:
         return _Request(self.comm.Irecv(data, peer, tag))
 
     def derive(self, ranks: Sequence[int]) -> MPIMessages:
-        """Return a transport over a communicator of some of the ranks."""
-        if list(ranks) == list(range(self.size)):
-            return MPIMessages(self.comm.Dup())
+        """Return a transport over a communicator of some of the ranks.
+
+        Raises:
+            ExhaustedError: the MPI makes no more; MPICH stops after 2048.
+        """
         everybody = self.comm.Get_group()
         some = everybody.Incl(list(ranks))
         try:
+            if list(ranks) == list(range(self.size)):
+                return MPIMessages(self.comm.Dup())
             return MPIMessages(self.comm.Create_group(some))
+        except RuntimeError as error:  # mpi4py's own is one
+            reason = str(error).strip().rpartition("\n")[2]
+            raise ExhaustedError(
+                f"rank {self.rank}: the MPI made no communicator for a new group; this "
+                f"process holds {self.held} open, close() those that are not needed "
+                f"({reason})"
+            ) from None
         finally:
             some.Free()
             everybody.Free()
@@ -54,4 +70,5 @@ class MPIMessages:
         """Free the communicator; collective in MPI, so only called on all ranks."""
         comm, self.comm = self.comm, None
         if comm is not None:
+            MPIMessages.held -= 1
             comm.Free()

@@ -185,6 +185,32 @@ MISMATCHES: dict[str, Mismatch] = {
         "bytes_per_pack 2048",
         "bytes_per_pack 1024",
     ),
+    "members of a group": Mismatch(
+        lambda comm, odd, keep: comm.group([0] if odd else [1, 0]),
+        "members",
+        "group(members [1, 0])",
+        "group(members [0])",
+    ),
+    "one rank's list of members": Mismatch(
+        lambda comm, odd, keep: comm.group([0, 0] if odd else [0]),
+        "invalid",
+        "group(members [0])",
+        "ranks is [0, 0]; wanted at least one rank, none of them twice",
+    ),
+    "one rank's splits": Mismatch(
+        lambda comm, odd, keep: comm.all_to_all(ones(), splits=3 if odd else None),
+        "invalid",
+        "all_to_all(float32",
+        "splits is 3; wanted ",
+    ),
+    "one rank's out is no list": Mismatch(
+        lambda comm, odd, keep: comm.all_reduce_many(
+            [ones()], out=3 if odd else [keep(ones())]
+        ),
+        "invalid",
+        "all_reduce_many(list, sum",
+        "is not iterable",
+    ),
     "objects": Mismatch(
         lambda comm, odd, keep: (
             comm.all_gather_object(1) if odd else comm.broadcast_object(1)

@@ -5,9 +5,11 @@ import pytest
 
 from collectives import (
     BrokenCommunicatorError,
+    ExhaustedError,
     InvalidArgumentError,
     MismatchError,
 )
+from collectives.transport.mpi import MPIMessages
 
 
 def test_a_group_has_the_ranks_in_the_order_of_the_list(comm):
@@ -53,12 +55,14 @@ def test_groups_of_groups_and_the_parent_go_on_side_by_side(comm):
 
 @pytest.mark.ranks(2, 3)
 def test_different_lists_are_the_same_error_everywhere(comm):
-    with pytest.raises(MismatchError, match="disagree on shape"):
+    with pytest.raises(MismatchError) as caught:
         comm.group([0] if comm.rank else [0, 1])
+    assert "disagree on members; rank 0: group(members [0, 1]); " in str(caught.value)
+    assert ": group(members [0])" in str(caught.value)
     comm.barrier()
 
 
-@pytest.mark.parametrize("ranks", [[], [0, 0], [-1], [99], [0.5]])
+@pytest.mark.parametrize("ranks", [[], [0, 0], [-1], [99], [0.5], 0, None, "a"])
 def test_a_wrong_list_is_an_error(comm, ranks):
     with pytest.raises(InvalidArgumentError):
         comm.group(ranks)
@@ -96,3 +100,28 @@ def test_five_thousand_groups_one_after_the_other(comm):
     for _ in range(5000):
         with comm.split(0) as group:
             group.barrier()
+
+
+@pytest.mark.ranks(2)
+def test_when_the_mpi_has_no_more_communicators(comm):
+    """MPICH has 2048; the others have more than are made here."""
+    made, reason = [], ""
+    while not reason and len(made) < 2100:
+        try:
+            made.append(comm.group([1, 0]))
+        except ExhaustedError as error:
+            reason = str(error)
+    assert bool(reason) == (comm.topology.mpi.vendor == "MPICH")
+    if reason:
+        holds = MPIMessages.held
+        assert f"this process holds {holds} open, close() those" in reason
+        assert len(made) < holds < 2048
+        with pytest.raises(ExhaustedError, match=f"holds {holds} open"):
+            comm.group([0, 1], members_only=True)
+        with pytest.raises(ExhaustedError, match=f"holds {holds} open"):
+            comm.split(0)
+    assert made[-1].all_reduce(1).item() == comm.all_reduce(1).item() == 2
+    for group in made:
+        group.close()
+    with comm.group([1, 0]) as group:
+        assert group.all_reduce(1).item() == 2

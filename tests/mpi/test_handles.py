@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from collectives import CollectiveTimeoutError, MismatchError
+from collectives import BrokenCommunicatorError, CollectiveTimeoutError, MismatchError
+from collectives.transport.mpi import MPIMessages
 
 
 def test_every_kind_gives_what_the_blocking_call_gives(comm):
@@ -44,6 +45,17 @@ def test_they_do_not_meet_blocking_calls(comm):
         assert comm.all_reduce(i).item() == i * comm.size
     for i, handle in enumerate(handles):
         assert handle.wait().tolist() == [i * comm.size] * 5
+
+
+@pytest.mark.ranks(2, 3)
+def test_after_close_nothing_starts_and_nothing_is_left_open(comm):
+    before = MPIMessages.held
+    group = comm.split(0)
+    assert group.start_all_reduce(1).wait().item() == comm.size
+    group.close()
+    assert MPIMessages.held == before
+    with pytest.raises(BrokenCommunicatorError, match="it was closed"):
+        group.start_all_reduce(1).wait()
 
 
 @pytest.mark.ranks(2, 3)

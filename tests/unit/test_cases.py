@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 from harness.arrays import DTYPES, KIND_OF, LAYOUTS, PLACES, values
-from harness.cases import CELLS, cases, ops_of, run
+from harness.cases import CELLS, FLOORS, cases, has_result, ops_of, run
 from harness.makers import COLLECTIVES, SHAPES, Case
 from harness.threads import run_ranks
 
@@ -32,14 +32,14 @@ def test_the_quick_cases_reach_every_cell(size):
     assert {
         (case.collective, case.algorithm, case.dtype, case.op) for case in chosen
     } == {(*cell, op) for cell in CELLS for op in ops_of(cell[0], cell[2])}
+    with_result = [case for case in chosen if has_result(case)]
     assert {
-        (case.collective, case.algorithm, KIND_OF[case.dtype], case.layout)
-        for case in chosen
-    } == {
-        (collective, algorithm, KIND_OF[dtype], layout)
-        for collective, algorithm, dtype in CELLS
-        for layout in LAYOUTS
-    }
+        (case.collective, case.algorithm, case.dtype, case.layout)
+        for case in with_result
+    } == {(*cell, layout) for cell in CELLS for layout in LAYOUTS}
+    for few, full in FLOORS.values():
+        assert few <= len(with_result) < 1.1 * few, "keep the floor near what there is"
+        assert full > 20 * few
     assert {(case.collective, case.shape, case.place) for case in chosen} >= set(
         product(COLLECTIVES, SHAPES, ("new", *PLACES))
     )

@@ -24,6 +24,7 @@ OTHERS = {
     "root": 0,
     "axis": 2,
     "splits": (0, 1, 2),
+    "members": (1, 0),
     "packs": 1024,
     "options": "check=off",
     "algorithm": "tree",

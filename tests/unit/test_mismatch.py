@@ -50,6 +50,13 @@ def test_three_ways_of_calling_are_all_named(world):
     assert "rank 4: all_reduce(float64, sum, shape (4,)" in text
 
 
+class Address:
+    """Something whose repr differs between ranks, as a default one does."""
+
+    def __repr__(self):
+        return f"<test_mismatch.Address object at {id(self):#x}>"
+
+
 WRONG_EVERYWHERE = [
     (lambda comm: comm.all_reduce(1.0, "median"), InvalidArgumentError, "unknown op"),
     (
@@ -107,6 +114,37 @@ WRONG_EVERYWHERE = [
         lambda comm: comm.all_reduce_many([1.0], bytes_per_pack=-1),
         InvalidArgumentError,
         "bytes_per_pack is -1; wanted 0 (automatic) or more",
+    ),
+    (
+        lambda comm: comm.all_to_all(np.ones(3), splits=3),
+        InvalidArgumentError,
+        "splits is 3; wanted 3 lengths with the sum 3",
+    ),
+    (
+        lambda comm: comm.reduce_scatter(np.ones(3), splits=[1.5, 1, 1]),
+        InvalidArgumentError,
+        "splits is [1.5, 1, 1]; wanted 3 lengths",
+    ),
+    (
+        lambda comm: comm.all_gather(np.ones(2), axis="x"),
+        InvalidArgumentError,
+        "axis is 'x'; wanted one of the 1 axes",
+    ),
+    (
+        lambda comm: comm.broadcast(1.0, root=Address()),
+        InvalidArgumentError,
+        "root is <test_mismatch.Address object>; wanted a rank",
+    ),
+    (
+        lambda comm: comm.all_reduce(1.0, Address()),
+        InvalidArgumentError,
+        "unknown op <test_mismatch.Address object>; known:",
+    ),
+    (lambda comm: comm.group(0), InvalidArgumentError, "ranks is 0; wanted a list"),
+    (
+        lambda comm: comm.group([0, 0]),
+        InvalidArgumentError,
+        "ranks is [0, 0]; wanted at least one rank, none of them twice",
     ),
 ]
 

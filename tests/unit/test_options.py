@@ -88,6 +88,23 @@ def test_a_bad_value_is_refused_with_what_was_given_and_wanted(variable, text):
     assert "\n" not in message
 
 
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"timeout_s": "5"}, "timeout_s is '5'; wanted float of at least 0.001"),
+        ({"timeout": 5}, "timeout is not an option; known: timeout_s algorithm check"),
+        ({"deterministic": "yes"}, "deterministic is 'yes'; wanted bool"),
+        ({"algorithm": ["ring"]}, "algorithm is ['ring']; wanted str"),
+        ({"trace": 5}, "trace is 5; wanted str"),
+        ({"check": ["on"]}, "check is ['on']; wanted str"),
+    ],
+)
+def test_odd_changes_are_refused(changes, text):
+    with pytest.raises(InvalidArgumentError) as caught:
+        Options().changed(**changes)
+    assert text in str(caught.value)
+
+
 def test_options_cannot_be_changed_in_place_or_given_by_position():
     with pytest.raises(FrozenInstanceError):
         Options().timeout_s = 1.0

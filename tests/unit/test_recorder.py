@@ -16,10 +16,12 @@ from collectives import (
     MismatchError,
     Options,
     recorder,
+    tracefile,
 )
 from collectives.group import Group
 from collectives.recorder import CALLS_KEPT, Members, Recorder
 from collectives.topology import single_host
+from collectives.tracefile import TraceFile, contents
 from collectives.transport.loopback import alone
 
 
@@ -28,6 +30,14 @@ def here(monkeypatch):
     """Give this process a fresh recorder."""
     fresh = Recorder()
     monkeypatch.setattr(recorder, "here", fresh)
+    return fresh
+
+
+@pytest.fixture
+def file(here, monkeypatch):
+    """Give this process a fresh trace file."""
+    fresh = TraceFile(here)
+    monkeypatch.setattr(tracefile, "here", fresh)
     yield fresh
     fresh.stop()
 
@@ -38,7 +48,7 @@ def comm(here):
 
 
 def calls(here):
-    return here.contents("asked")["calls"]
+    return contents(here, "asked")["calls"]
 
 
 def line_of(text):
@@ -65,7 +75,7 @@ def test_the_place_is_the_callers_also_of_a_call_in_the_background(comm, here):
     comm.start_all_reduce(1.0).wait()  # (B)
     for call in calls(here):  # making their group, and the call itself
         assert (call["file"], call["line"]) == (__file__, line_of("# (B)"))
-    groups = here.contents("asked")["groups"].values()
+    groups = contents(here, "asked")["groups"].values()
     assert [group["background"] for group in groups].count(True) == 1
 
 
@@ -90,10 +100,10 @@ def test_the_place_of_a_program_with_more_files_than_are_remembered(comm, here):
 def test_only_the_latest_calls_are_kept(comm, here):
     for _ in range(CALLS_KEPT + 5):
         comm.barrier()
-    contents = here.contents("asked")
-    numbers = [call["sequence"] for call in contents["calls"]]
+    told = contents(here, "asked")
+    numbers = [call["sequence"] for call in told["calls"]]
     assert numbers == list(range(6, CALLS_KEPT + 6))
-    assert not contents["complete"]
+    assert not told["complete"]
 
 
 def test_a_call_that_fails_is_noted_with_the_reason(comm, here):
@@ -136,7 +146,7 @@ def test_an_error_carries_the_latest_calls(here, capsys):
         assert "all_reduce #2 failed (test_recorder.py:" in told
 
 
-def test_a_folder_gets_a_file_when_a_call_fails(here, tmp_path):
+def test_a_folder_gets_a_file_when_a_call_fails(file, tmp_path):
     over = threading.Barrier(2)
 
     def body(comm):
@@ -144,39 +154,39 @@ def test_a_folder_gets_a_file_when_a_call_fails(here, tmp_path):
         over.wait(20)
         return caught
 
-    here.folder = str(tmp_path / "new" / "folder")
+    file.folder = str(tmp_path / "new" / "folder")
     error, _ = run_ranks(2, body, timeout_s=0.2)
     assert type(error) is CollectiveTimeoutError
-    (file,) = (tmp_path / "new" / "folder").iterdir()
-    assert file.name == "ringfold-rank-0.json"
-    contents = json.loads(file.read_text())
-    assert contents["reason"] == "barrier #1 failed"
-    assert contents["calls"][-1]["why"].startswith("CollectiveTimeoutError: ")
+    (path,) = (tmp_path / "new" / "folder").iterdir()
+    assert path.name == "ringfold-rank-0.json"
+    told = json.loads(path.read_text())
+    assert told["reason"] == "barrier #1 failed"
+    assert told["calls"][-1]["why"].startswith("CollectiveTimeoutError: ")
 
 
-def test_a_folder_gets_a_file_while_nothing_fails(comm, here, tmp_path):
+def test_a_folder_gets_a_file_while_nothing_fails(comm, file, tmp_path):
     comm.with_options(trace=str(tmp_path)).barrier()
     deadline = time.monotonic() + 20
-    contents = {"calls": []}
-    while not contents["calls"]:
+    told = {"calls": []}
+    while not told["calls"]:
         assert time.monotonic() < deadline, "nothing was written"
-        contents = json.loads((tmp_path / "ringfold-rank-0.json").read_text())
-    assert contents["reason"] == "still running"
-    assert contents["calls"][0]["call"] == "barrier"
+        told = json.loads((tmp_path / "ringfold-rank-0.json").read_text())
+    assert told["reason"] == "still running"
+    assert told["calls"][0]["call"] == "barrier"
 
 
-def test_a_file_of_an_earlier_job_is_replaced_at_once(comm, here, tmp_path):
+def test_a_file_of_an_earlier_job_is_replaced_at_once(comm, file, tmp_path):
     (tmp_path / "ringfold-rank-0.json").write_text("old")
-    here.write_to(str(tmp_path))
-    contents = json.loads((tmp_path / "ringfold-rank-0.json").read_text())
-    assert contents["reason"] == "just started"
+    file.write_to(str(tmp_path))
+    told = json.loads((tmp_path / "ringfold-rank-0.json").read_text())
+    assert told["reason"] == "just started"
 
 
-def test_a_folder_that_will_not_do_is_one_warning(comm, here, tmp_path, capsys):
+def test_a_folder_that_will_not_do_is_one_warning(comm, file, tmp_path, capsys):
     (tmp_path / "file").write_text("in the way")
-    here.folder = str(tmp_path / "file")
+    file.folder = str(tmp_path / "file")
     for _ in range(3):
-        here.write("asked")
+        file.write("asked")
     comm.barrier()
     err = capsys.readouterr().err
     assert err.startswith("ringfold: rank 0 cannot write its trace: ")
@@ -184,20 +194,20 @@ def test_a_folder_that_will_not_do_is_one_warning(comm, here, tmp_path, capsys):
     assert (tmp_path / "file").read_text() == "in the way"
 
 
-def test_a_dump_on_demand_says_when_it_cannot_be_written(comm, tmp_path):
+def test_a_dump_on_demand_says_when_it_cannot_be_written(comm, file, tmp_path):
     comm.barrier()
-    file = comm.dump_trace(tmp_path)
-    assert json.loads(file.read_text())["reason"] == "asked"
-    assert list(tmp_path.iterdir()) == [file]
+    path = comm.dump_trace(tmp_path)
+    assert json.loads(path.read_text())["reason"] == "asked"
+    assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(OSError):
-        comm.dump_trace(file)
+        comm.dump_trace(path)
 
 
-def test_a_forked_child_writes_nothing(comm, here, tmp_path):
-    here.folder = str(tmp_path)
-    here.stop()
+def test_a_forked_child_writes_nothing(comm, file, tmp_path):
+    file.folder = str(tmp_path)
+    file.stop()
     comm.barrier()
-    here.write("asked")
+    file.write("asked")
     assert not list(tmp_path.iterdir())
 
 

@@ -208,3 +208,19 @@ def test_choose_of_an_unknown_collective_lists_the_known(name):
         run_ranks(1, lambda comm: comm.choose(name, 8, np.float32))
     for known in collectives.ALGORITHMS:
         assert known in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("all_reduce", -8), "nbytes is -8; wanted 0 bytes or more"),
+        (("all_reduce", "8"), "nbytes is '8'"),
+        (("all_reduce", 1.5), "nbytes is 1.5"),
+        (("all-reduce", 8), "unknown collective 'all-reduce'; known: all_reduce"),
+        ((["all_reduce"], 8), "unknown collective"),
+    ],
+)
+def test_odd_questions_are_refused(arguments, text):
+    with pytest.raises(InvalidArgumentError) as caught:
+        run_ranks(1, lambda comm: comm.choose(*arguments))
+    assert text in str(caught.value)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from collectives.recorder import FORMAT
 from collectives.trace import main
+from collectives.tracefile import FORMAT
 
 S = 1_000_000_000
 NOW = 1_800_000_000 * S  # when the files were written
