@@ -173,7 +173,7 @@ class Storm:
         dtype, in_place = lot.choice(DTYPES), lot.random() < 0.5
         if name == "scan" or comm.size == 1:
             dtype = "float64"
-        root, size = lot.randrange(comm.size), draw_size(lot)
+        root, size = lot.randrange(60) % comm.size, draw_size(lot)
         what = f"{self.calls} {name} {dtype} {size} of {comm.size}"
         if name in LISTS:
             self.lists(comm, name, root, what)
