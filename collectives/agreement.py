@@ -45,7 +45,7 @@ def agree(
     if board is not None:
         board.post(sequence, CALL_NUMBER[descriptor.collective], word)
         if group.one_board:
-            if board.same(sequence, word, group.spins):
+            if board.same(sequence, word, group.looks):
                 return True
             return settle(group, word, options.timeout_s)
     unchecked = options.check == "off" and descriptor.collective != "barrier"

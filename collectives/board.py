@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -41,6 +41,10 @@ RIVAL = 26
 """Which rival shall run a call (racing.py); two words, used in turn."""
 PROCESS = 28
 """The rank's process, as it is called in its own container."""
+
+Looks = tuple[int, Callable[[], object] | None]
+"""How often to look again before giving up, and what to do in between."""
+ONCE: Looks = (0, None)
 
 CALLS = (
     "",
@@ -170,23 +174,26 @@ class Board:
         words = self._words
         return all(words[line + SEQUENCE] >= sequence for _, line in self._others)
 
-    def same(self, sequence: int, word: int, spins: int = 0) -> bool:
+    def same(self, sequence: int, word: int, looks: Looks = ONCE) -> bool:
         """Tell whether every other member has posted this word for `sequence`.
 
-        False both when one is late, after `spins` further looks, and when one differs.
+        False both when one is late, after some further looks, and when one differs.
         """
         words, slot = self._words, sequence & 1
+        left, pause = looks
         for _, line in self._others:
             place = line + slot
             while words[place] != word:
-                if spins <= 0:
+                if left <= 0:
                     return False
-                spins -= 1
+                left -= 1
+                if pause is not None:
+                    pause()
         if fence is not None:
             fence()
         return True
 
-    def hand_over(self, spins: int = 0) -> bool:
+    def hand_over(self, looks: Looks = ONCE) -> bool:
         """Come to the next hand-over; tell whether everybody else has.
 
         What this rank has written before is seen by those who have come to it after.
@@ -195,7 +202,7 @@ class Board:
         if fence is not None:
             fence()
         self._words[self._base + STEP] = self._step
-        return self.handed_over(spins)
+        return self.handed_over(looks)
 
     def withdraw(self) -> None:
         """Take back that this rank has come to its latest hand-over.
@@ -204,15 +211,18 @@ class Board:
         """
         self._words[self._base + STEP] = self._step - 1
 
-    def handed_over(self, spins: int = 0) -> bool:
-        """Tell, after `spins` further looks, whether all have come to the hand-over."""
+    def handed_over(self, looks: Looks = ONCE) -> bool:
+        """Tell, after some further looks, whether all have come to the hand-over."""
         words, step = self._words, self._step
+        left, pause = looks
         for _, line in self._others:
             place = line + STEP
             while words[place] < step:
-                if spins <= 0:
+                if left <= 0:
                     return False
-                spins -= 1
+                left -= 1
+                if pause is not None:
+                    pause()
         if fence is not None:
             fence()
         return True

@@ -59,7 +59,7 @@ def all_reduce(
             parts[group.rank][...] = x
         word = plan.word ^ sequence
         board.post(sequence, NUMBER, word)
-        if not board.same(sequence, word, group.spins) and not settle(
+        if not board.same(sequence, word, group.looks) and not settle(
             group, word, planner.options.timeout_s
         ):
             raise mismatch(group, plan.descriptor, planner.options)

@@ -16,7 +16,7 @@ import numpy as np
 
 from collectives import forks
 from collectives.arena import Arena
-from collectives.board import Board, State
+from collectives.board import Board, Looks, State
 from collectives.cycles import Waits, describe
 from collectives.descriptor import Descriptor
 from collectives.ending import say
@@ -29,7 +29,15 @@ from collectives.recorder import Members, Site, here
 from collectives.registered import Results
 from collectives.topology import Topology
 from collectives.transport import Messages
-from collectives.waiting import SPINS, Liveness, PeerLost, TimedOut, wait_until
+from collectives.waiting import (
+    SPINS,
+    YIELDS,
+    Liveness,
+    PeerLost,
+    TimedOut,
+    wait_until,
+    yield_core,
+)
 from collectives.window import Window
 
 # The tag space (MPI promises 32,767). Data and agreement tags carry the low bits of the
@@ -107,7 +115,9 @@ class Group:
         self.one_board = False
         if board is not None:
             self.use_board(board)
-        self.spins = SPINS if topology.cores >= topology.local_size else 0
+        crowded = topology.cores < topology.local_size  # a peer may need this core
+        self.spins = 0 if crowded else SPINS
+        self.looks: Looks = (YIELDS, yield_core) if crowded else (SPINS, None)
         self.window: Window | None = None
         """Memory to work in together; see opening.py."""
         self.no_window = ""
@@ -202,12 +212,12 @@ class Group:
         """
         board = self.board
         assert board is not None, "a hand-over needs a board"
-        if not board.hand_over(self.spins):
-            try:
+        try:
+            if not board.hand_over(self.looks):
                 self._wait(board.handed_over, timeout_s)
-            except BaseException:
-                board.withdraw()
-                raise
+        except BaseException:
+            board.withdraw()
+            raise
 
     def _wait(
         self, ready: Callable[[], bool], timeout_s: float, spins: int = 0

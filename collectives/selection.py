@@ -19,13 +19,13 @@ from collectives.window import MAIL_BYTES
 
 Ranges = tuple[tuple[int, str], ...]
 """`(from how many bytes on, algorithms)`, ascending. Where several are named they race:
-see racing.py. All but the last must give the same bits; `native` as the last one takes
-part where the order of two ranks does not matter or nothing is combined."""
+see racing.py. Those that do not combine in the order of ranks take part only where that
+makes no difference: two ranks, integers, or nothing to combine."""
 
 # Measured on 2 cores with `ringfold bench` on MPICH, Open MPI and Intel MPI; see
 # docs/developers.md.
 ONE_HOST: dict[str, Ranges] = {
-    "all_reduce": ((0, "shared"), (MAIL_BYTES + 1, "shared direct native")),
+    "all_reduce": ((0, "shared"), (MAIL_BYTES + 1, "shared direct ring native")),
     "reduce": ((0, "shared"), (MAIL_BYTES + 1, "shared direct native")),
     "reduce_scatter": ((0, "shared"), (MAIL_BYTES + 1, "shared direct native")),
     "scan": ((0, "shared"),),
@@ -36,9 +36,17 @@ ONE_HOST: dict[str, Ranges] = {
     "scatter": ((0, "shared"), (32 << 10, "shared native")),
     "all_to_all": ((0, "shared"), (32 << 10, "shared native")),
 }
-# Where an MPI's own is faster at sizes that are too small to race.
-QUICK_NATIVE: dict[str, dict[str, Ranges]] = {
-    "Intel MPI": {"all_reduce": ((32 << 10, NATIVE),)},
+# Where an MPI's own is faster at sizes that are too small to race, or where it cannot
+# take part; by the MPI, and by whether there are more than two ranks.
+QUICK_NATIVE: dict[tuple[str, bool], dict[str, Ranges]] = {
+    ("Intel MPI", False): {"all_reduce": ((32 << 10, NATIVE),)},
+    ("Intel MPI", True): {
+        "all_reduce": (
+            (32 << 10, NATIVE),
+            (MAIL_BYTES + 1, NATIVE),
+            (2 << 20, "shared direct ring native"),
+        )
+    },
 }
 WITH_NATIVE: dict[str, Ranges] = {
     "all_reduce": ((0, NATIVE), (8 << 20, "ring")),
@@ -232,20 +240,25 @@ def _on_one_host(
     """Return the algorithms for ranks that share memory; none where they do not."""
     if group.size == 1 or _refusal(collective, SHARED, nbytes, kernel, group, options):
         return ()
-    ranges, mpi = list(ONE_HOST[collective]), group.topology.mpi
-    native_too = not (kernel is not None and _narrow(kernel)) and not _refusal(
-        collective, NATIVE, nbytes, kernel, group, options
-    )
+    ranges = dict(ONE_HOST[collective])
+    mpi, native_too = group.topology.mpi, not (kernel is not None and _narrow(kernel))
+    native_too &= not _refusal(collective, NATIVE, nbytes, kernel, group, options)
     if native_too and mpi is not None:
-        ranges += QUICK_NATIVE.get(mpi.vendor, {}).get(collective, ())
-    names = _in(tuple(sorted(ranges)), nbytes).split()
-    same_bits = native_too and (kernel is None or group.size == 2 or names == [NATIVE])
+        quick = QUICK_NATIVE.get((mpi.vendor, group.size > 2), {})
+        ranges |= dict(quick.get(collective, ()))
+    names = _in(tuple(sorted(ranges.items())), nbytes).split()
+    any_order = native_too and (kernel is None or group.size == 2 or _exact(kernel))
     return tuple(
         name
         for name in names
-        if (same_bits if name == NATIVE else True)
+        if (any_order or TABLE[collective][name].in_order or names == [NATIVE])
         and not _refusal(collective, name, nbytes, kernel, group, options)
     )
+
+
+def _exact(kernel: Kernel) -> bool:
+    """Tell whether the order in which the ranks are combined makes no difference."""
+    return kernel.work_dtype.kind in "biu" and not kernel.in_order
 
 
 def _narrow(kernel: Kernel) -> bool:

@@ -31,7 +31,7 @@ from collectives.options import Options
 from collectives.recorder import Members, here, key_of
 from collectives.topology import discover, mpi_name, single_host
 from collectives.transport.loopback import alone
-from collectives.transport.mpi import MPIMessages
+from collectives.transport.mpi import MPIMessages, another
 from collectives.waiting import Liveness
 from collectives.watchdog import Guarded
 
@@ -148,8 +148,8 @@ def _over_mpi(caller: Any, options: Options) -> Communicator:
     forks.refuse()
     rank = caller.Get_rank()
     with Guarded(options.timeout_s, lambda: f"rank {rank} is stuck in start-up"):
-        private = caller.Dup()
-        local = _those_on_this_host(private)
+        private = another(rank, caller.Dup)
+        local = another(rank, _those_on_this_host, private)
         topology = discover(private, local)
         job, job_size = _members(private)
         number = job.ranks[topology.rank]

@@ -21,12 +21,13 @@ import time
 from collections.abc import Callable, Mapping
 
 SPINS = 2000
+YIELDS = 100
 YIELD_S = 0.01
 SLEEP_S = (0.00005, 0.0005)
 GAP_S = 1.0
 HEALTH_S = 0.05
 
-_yield: Callable[[], None] = getattr(os, "sched_yield", lambda: time.sleep(0))
+yield_core: Callable[[], None] = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 
 class TimedOut(Exception):
@@ -71,7 +72,7 @@ def wait_until(
     pause, longest = SLEEP_S
     while not ready():
         if waited < YIELD_S:
-            _yield()
+            yield_core()
         else:
             time.sleep(pause)
             pause = min(2 * pause, longest)

@@ -9,12 +9,13 @@ or segments. Costs room for one more array a rank.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 import numpy as np
 
 from collectives.algorithms.stepwise import Task, run_schedule
 from collectives.kernels import Array
-from collectives.narrow import narrow_into, widen
+from collectives.narrow import add_narrow, add_to, narrow_into, widen
 from collectives.partition import bounds_of, segments
 from collectives.schedules import pairwise_all_to_all, ring_all_gather
 
@@ -61,25 +62,35 @@ def combine_in_order(
         room: twice as many float32 as there are elements, if narrow floats are added.
         last: whether the sum is complete then.
     """
-    kernel, rest = task.kernel, iter(parts)
+    kernel, rest, size = task.kernel, iter(parts), target.size
     assert kernel is not None, "a reduction needs a kernel"
-    if kernel.work_dtype != target.dtype:
-        total, wide = room[: target.size], room[target.size : 2 * target.size]
-        widen(next(rest), total)
-        for part in rest:
-            kernel.combine(total, widen(part, wide), out=total)
-    else:
-        total, first, second = target, next(rest), next(rest, None)
+    first, second = next(rest), next(rest, None)
+    if kernel.work_dtype == target.dtype:
         if second is None:
-            total[...] = first
+            target[...] = first
         else:
-            kernel.combine(first, second, out=total)
+            kernel.combine(first, second, out=target)
         for part in rest:
-            kernel.combine(total, part, out=total)
+            kernel.combine(target, part, out=target)
+        if last:
+            kernel.finish(target, task.group.divisor)
+        return
+    if (
+        second is not None
+        and (last and task.group.size == 2 and kernel.op == "sum")
+        and add_narrow(first, second, target)
+    ):
+        return
+    total, wide = room[:size], room[size : 2 * size]
+    widen(first, total)
+    for part in () if second is None else chain((second,), rest):
+        if kernel.combine is np.add:
+            add_to(total, part, wide)
+        else:
+            kernel.combine(total, widen(part, wide), out=total)
     if last:
         kernel.finish(total, task.group.divisor)
-    if total is not target:
-        narrow_into(total, target)
+    narrow_into(total, target)
 
 
 def all_reduce(task: Task) -> None:

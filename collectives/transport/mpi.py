@@ -6,7 +6,7 @@ by orders of magnitude and cannot be given a deadline.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from collectives.errors import ExhaustedError
@@ -20,6 +20,23 @@ class _Request:
 
     def __init__(self, request: Any) -> None:
         self.done = request.Test
+
+
+def another(rank: int, make: Callable[..., Any], *arguments: Any) -> Any:
+    """Return a communicator that `make` makes.
+
+    Raises:
+        ExhaustedError: the MPI makes no more; MPICH stops after 2048.
+    """
+    try:
+        return make(*arguments)
+    except RuntimeError as error:  # mpi4py's own is one
+        reason = str(error).strip().rpartition("\n")[2]
+        raise ExhaustedError(
+            f"rank {rank}: the MPI made no communicator for a new group; this process "
+            f"holds {MPIMessages.held} open, close() those that are not needed "
+            f"({reason})"
+        ) from None
 
 
 class MPIMessages:
@@ -53,15 +70,8 @@ class MPIMessages:
         some = everybody.Incl(list(ranks))
         try:
             if list(ranks) == list(range(self.size)):
-                return MPIMessages(self.comm.Dup())
-            return MPIMessages(self.comm.Create_group(some))
-        except RuntimeError as error:  # mpi4py's own is one
-            reason = str(error).strip().rpartition("\n")[2]
-            raise ExhaustedError(
-                f"rank {self.rank}: the MPI made no communicator for a new group; this "
-                f"process holds {self.held} open, close() those that are not needed "
-                f"({reason})"
-            ) from None
+                return MPIMessages(another(self.rank, self.comm.Dup))
+            return MPIMessages(another(self.rank, self.comm.Create_group, some))
         finally:
             some.Free()
             everybody.Free()

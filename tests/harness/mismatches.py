@@ -209,7 +209,7 @@ MISMATCHES: dict[str, Mismatch] = {
         ),
         "invalid",
         "all_reduce_many(list, sum",
-        "wanted a list of arrays",
+        "out is a int; wanted a list of arrays",
     ),
     "objects": Mismatch(
         lambda comm, odd, keep: (

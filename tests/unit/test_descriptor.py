@@ -26,6 +26,7 @@ OTHERS = {
     "splits": (0, 1, 2),
     "members": (1, 0),
     "packs": 1024,
+    "result": "SHARED",
     "options": "check=off",
     "algorithm": "tree",
 }

@@ -42,7 +42,7 @@ def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(time, "monotonic", clock.monotonic)
     monkeypatch.setattr(time, "sleep", clock.sleep)
-    monkeypatch.setattr(waiting, "_yield", clock.give_way)
+    monkeypatch.setattr(waiting, "yield_core", clock.give_way)
     return clock
 
 
@@ -75,7 +75,7 @@ def test_ready_at_the_last_moment_counts(clock):
 def test_short_waits_yield_and_long_ones_sleep(monkeypatch, clock):
     yields, sleeps = [], []
     monkeypatch.setattr(
-        waiting, "_yield", lambda: (yields.append(clock.now), clock.give_way())
+        waiting, "yield_core", lambda: (yields.append(clock.now), clock.give_way())
     )
     monkeypatch.setattr(time, "sleep", lambda s: (sleeps.append(s), clock.sleep(s)))
     with pytest.raises(TimedOut):
