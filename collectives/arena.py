@@ -16,12 +16,14 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import re
 import secrets
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import product
+from pathlib import Path
 from typing import Any, Protocol
 
 _open = os.open
@@ -31,6 +33,8 @@ WHOLE_PAGES = 1 << 16  # from here on a piece has its pages for itself
 TOKEN_BYTES = 16
 MOST_BYTES = 1 << 44  # of address space, all heaps together
 SMALL_HEAP = 1 << 26  # where address space is limited (`ulimit -v`)
+LARGE = 1 << 24  # so much is not asked for without a look at what there is
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 
 class LocalRanks(Protocol):
@@ -126,6 +130,11 @@ class Arena:
     def _reserve(self, start: int, nbytes: int) -> None:
         """Make sure that there is memory, all zero, behind a gap of the heap."""
         if self._descriptor >= 0:
+            left = available_bytes() if nbytes >= LARGE else nbytes
+            if nbytes > left:
+                raise MemoryError(
+                    f"no memory for {nbytes} bytes to be shared: {left} are left"
+                )
             try:
                 os.posix_fallocate(self._descriptor, start, nbytes)
             except OSError as error:
@@ -157,6 +166,32 @@ class Arena:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def available_bytes() -> int:
+    """Return how many bytes of memory may be asked for without being killed for it.
+
+    A file in memory grows until somebody must die: the system says no only to what is
+    larger than the whole machine.
+    """
+    found = re.search(r"MemAvailable:\s+(\d+) kB", _text(Path("/proc/meminfo")))
+    left = int(found[1]) << 10 if found else 1 << 62
+    limit = _text(CONTROL_GROUPS / "memory.max").strip()
+    if limit.isdigit():  # the one of this container
+        cached = re.search(
+            r"^inactive_file (\d+)$", _text(CONTROL_GROUPS / "memory.stat"), re.M
+        )
+        used = int(_text(CONTROL_GROUPS / "memory.current") or 0)
+        left = min(left, int(limit) - used + (int(cached[1]) if cached else 0))
+    return max(0, left - left // 16)
+
+
+def _text(path: Path) -> str:
+    """Return what is in a file; nothing if there is none."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 def private_arena(ranks: int, heap_bytes: int) -> list[Arena]:

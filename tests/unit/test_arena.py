@@ -10,6 +10,7 @@ import pytest
 from collectives import arena
 from collectives.arena import (
     ALIGNMENT,
+    LARGE,
     MOST_BYTES,
     PAGE,
     WHOLE_PAGES,
@@ -225,6 +226,29 @@ def test_what_a_finalizer_lets_go_is_there_for_the_next_one():
     one.let_go(offset)
     assert one.carve(8) == offset
     assert one.used_bytes == ALIGNMENT
+
+
+def test_what_would_be_killed_for_is_refused(monkeypatch):
+    ((one, _),) = on_threads(1, lambda ranks: shared_arena(ranks, [1 << 26]))
+    monkeypatch.setattr(arena, "available_bytes", lambda: LARGE + PAGE)
+    with pytest.raises(MemoryError, match=f"{LARGE + PAGE} are left"):
+        one.carve(2 * LARGE)
+    assert one.used_bytes == 0
+    one.release(one.carve(LARGE))
+    one.close()
+
+
+def test_what_is_left_is_less_than_the_machine_has(monkeypatch, tmp_path):
+    machine = os.sysconf("SC_PHYS_PAGES") * PAGE
+    assert 0 < arena.available_bytes() < machine
+    monkeypatch.setattr(arena, "CONTROL_GROUPS", tmp_path)
+    without = arena.available_bytes()
+    for limit, most in (("max\n", machine), ("16000000\n", 8_000_000)):
+        (tmp_path / "memory.max").write_text(limit)
+        (tmp_path / "memory.current").write_text("10000000\n")
+        (tmp_path / "memory.stat").write_text("anon 7\ninactive_file 2000000\n")
+        assert 0 < arena.available_bytes() <= most
+    assert without > 8_000_000
 
 
 def test_threads_that_carve_at_once_get_memory_apart():
