@@ -64,4 +64,16 @@ def test_all_ranks_see_the_same_pieces_each_from_its_side(sizes, ranks, length):
 
 
 def test_nothing_takes_no_round():
-    assert layout((0, 0), 3, 1, 5) == ()
+    assert len(layout((0, 0), 3, 1, 5)) == 0
+    assert list(layout((0, 0), 3, 1, 5)) == []
+
+
+def test_layouts_of_large_arrays_take_no_memory():
+    """A gigabyte in little segments has millions of rounds."""
+    large = layout((1 << 30, 5), 33, 3, 7)
+    few = layout((1 << 10, 5), 33, 3, 7)
+    assert len(large) > 4_000_000
+    for number in range(0, len(large), 100_000):
+        assert large[number].own[0].start >= 7 * number
+    assert len(large._made) <= 2
+    assert list(few) == list(few) == [few[number] for number in range(len(few))]
