@@ -23,6 +23,7 @@ from collectives.calls import (
     many,
     objects,
     reducing,
+    scattering,
     with_window,
 )
 from collectives.descriptor import Descriptor, difference
@@ -171,8 +172,8 @@ PREPARE: dict[str, Callable[..., Call]] = {
     "broadcast": gathering.broadcast,
     "all_gather": gathering.all_gather,
     "gather": gathering.gather,
-    "scatter": gathering.scatter,
-    "all_to_all": gathering.all_to_all,
+    "scatter": scattering.scatter,
+    "all_to_all": scattering.all_to_all,
     "all_reduce_many": many.all_reduce_many,
     "broadcast_many": many.broadcast_many,
     "barrier": groups.barrier,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from collectives.calls import gathering, groups, many, objects, reducing
+from collectives.calls import gathering, groups, many, objects, reducing, scattering
 from collectives.calls.pairs import Given
 from collectives.errors import InvalidArgumentError
 from collectives.kernels import Op
@@ -152,7 +152,7 @@ class Collectives:
         shared as evenly as can be.
         """
         return self._submit(
-            gathering.scatter, x, root, axis, splits, out, algorithm, out=out
+            scattering.scatter, x, root, axis, splits, out, algorithm, out=out
         )
 
     def all_to_all(
@@ -174,7 +174,7 @@ class Collectives:
             algorithm: one of `ALGORITHMS["all_to_all"]`.
         """
         return self._submit(
-            gathering.all_to_all, x, axis, splits, out, algorithm, out=out
+            scattering.all_to_all, x, axis, splits, out, algorithm, out=out
         )
 
     def all_reduce_many(

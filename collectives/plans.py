@@ -83,6 +83,11 @@ class Planner:
             return False
         return TABLE[collective][choice.algorithm].needs_window
 
+    def choice(self, collective: str, nbytes: int, name: str) -> selection.Choice:
+        """Return what was chosen for a call that moves, which all have agreed on."""
+        key = ("choice", collective, nbytes, name)
+        return self.known(key, lambda: self.choose(collective, nbytes, None, name))
+
     def runner(
         self, collective: str, choice: selection.Choice, nbytes: int
     ) -> Callable[[Task], None]:

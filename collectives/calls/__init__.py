@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,6 +104,11 @@ def check_axis(axis: int, ndim: int) -> int:
     return number % ndim
 
 
+def rows_first(array: Array, axis: int) -> Array:
+    """Return the array with `axis` in front."""
+    return array if axis == 0 else np.moveaxis(array, axis, 0)
+
+
 def with_length(shape: tuple[int, ...], axis: int, length: int) -> tuple[int, ...]:
     """Return a shape with another length along one axis."""
     return (*shape[:axis], length, *shape[axis + 1 :])
@@ -132,7 +138,7 @@ def split_lengths(length: int, ranks: int, splits: Any) -> list[int]:
 
 def row_elements(shape: tuple[int, ...], axis: int) -> int:
     """Return the elements of one row: what a length of 1 along `axis` holds."""
-    return int(np.prod(with_length(shape, axis, 1), dtype=np.int64))
+    return prod(with_length(shape, axis, 1))
 
 
 def row_bounds(lengths: list[int], elements: int) -> tuple[int, ...]:

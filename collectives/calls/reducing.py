@@ -18,6 +18,7 @@ from collectives.calls import (
     moving,
     row_bounds,
     row_elements,
+    rows_first,
     split_lengths,
     target_for,
     with_length,
@@ -181,10 +182,10 @@ def reduce_scatter(
     target = target_for(out, shape, plan.result_dtype)
 
     def run() -> Array:
-        source = flat_source(np.moveaxis(array, axis, 0), plan.work_dtype)
+        source = flat_source(rows_first(array, axis), plan.work_dtype)
         work = np.empty(source.size, plan.work_dtype)
         planner.move_flat(plan, source, work)
-        rows = np.moveaxis(target, axis, 0)
+        rows = rows_first(target, axis)
         rows[...] = work[bounds[rank] : bounds[rank + 1]].reshape(rows.shape)
         return target
 
