@@ -158,11 +158,11 @@ class Arena:
         """Let go of the mapping; may be called twice.
 
         The memory itself stays until the last array in it is gone, so that whoever
-        holds one may go on reading it (an MPI window would crash).
+        holds one may go on reading it (an MPI window would crash). To close the mapping
+        would take it away from them: NumPy does not tell it that it is being used.
         """
-        with suppress(BufferError):
-            self._view.release()
-            self.memory.close()
+        self._view.release()
+        self.__dict__.pop("memory", None)
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

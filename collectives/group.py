@@ -325,6 +325,10 @@ class Group:
             self.board.close()
         if self.results is not None:
             self.results.close()
+        for plans in self.plans.values():
+            plans.clear()
+        if self.window is not None:
+            self.window.view.cache_clear()
         self.window = None
         for place in (self.lines, self.part):
             if self.arena is not None and place >= 0:

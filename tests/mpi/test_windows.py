@@ -10,7 +10,12 @@ from harness.arrays import dtype_of, equal, values
 from harness.oracle import reduced
 
 import collectives
-from collectives import Options, UnsupportedError
+from collectives import (
+    BrokenCommunicatorError,
+    InvalidArgumentError,
+    Options,
+    UnsupportedError,
+)
 from collectives.algorithms import direct
 
 LARGE = 100_000  # no window is smaller
@@ -121,6 +126,22 @@ def test_nothing_is_left_open_by_communicators_that_come_and_go(comm):
     for _ in range(5):
         one()
     assert descriptors() == before
+
+
+def test_arrays_outlive_the_communicator_that_made_them(comm):
+    with collectives.from_mpi(comm.mpi, Options(timeout_s=30)) as made:
+        x = made.full(LARGE, made.rank + 1.0)
+        result = made.all_reduce(x, out=collectives.SHARED)
+        total = result.array[0]
+    with pytest.raises(BrokenCommunicatorError, match="it was closed"):
+        made.empty(3)
+    if comm.size > 1:
+        with pytest.raises(InvalidArgumentError, match="its communicator was closed"):
+            _ = result.array
+    x[0] += 1
+    y = comm.all_reduce(x, out=comm.empty(x.shape))
+    assert y[0] == total + comm.size
+    assert (y[1:] == total).all()
 
 
 # --- one call after the other, at random ---------------------------------------------

@@ -3,8 +3,10 @@
 import mmap
 import os
 import threading
+import weakref
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from collectives import arena
@@ -208,6 +210,17 @@ def test_who_holds_a_view_may_use_it_after_the_arena_has_been_closed():
     one.close()
     view[0] = 1
     assert view[0] == 1
+
+
+def test_an_array_may_be_used_after_the_arena_has_been_closed():
+    (one,) = private_arena(1, HEAP)
+    array = np.ndarray(4, float, one.view(one.carve(32), 32))
+    mapping = weakref.ref(one.memory)
+    one.close()
+    array[:] = 7
+    assert array.sum() == 28
+    del array
+    assert mapping() is None, "the mapping goes with its last array"
 
 
 def test_large_pieces_have_whole_pages_and_are_zero_again():
