@@ -17,6 +17,9 @@ from collectives import (
     UnsupportedError,
 )
 from collectives.algorithms import direct
+from collectives.algorithms.rounds import Rounds
+from collectives.board import Board
+from collectives.racing import Heat
 
 LARGE = 100_000  # no window is smaller
 
@@ -303,6 +306,33 @@ def test_a_long_storm_of_calls(comm, seed):
 @pytest.mark.ranks(2, 3)
 def test_a_storm_with_checks_and_in_order(comm):
     storm(comm.with_options(check="full", deterministic=True), 7, 1)
+
+
+def slowly(function, lot):
+    """Return the function with little pauses before and after it, now and then."""
+
+    def slow(*arguments, **options):
+        for call in (lambda: None, lambda: function(*arguments, **options)):
+            result = call()
+            if lot.random() < 0.03:
+                time.sleep(lot.random() * 0.002)
+        return result
+
+    return slow
+
+
+@pytest.mark.ranks(2, 3, 4)
+def test_a_storm_in_which_ranks_are_slow_at_random(comm, monkeypatch):
+    """And in which any rival may make any call."""
+    lot = Random(comm.rank)
+    for kind, names in (
+        (Board, ("hand_over", "post", "read", "read_first", "write", "same")),
+        (Rounds, ("span", "slots", "combine")),
+    ):
+        for name in names:
+            monkeypatch.setattr(kind, name, slowly(getattr(kind, name), lot))
+    monkeypatch.setattr(Heat, "pick", lambda self: lot.randrange(len(self.rivals)))
+    storm(comm, 11, 2)
 
 
 # --- groups that come and go ---------------------------------------------------------
