@@ -335,6 +335,26 @@ def test_a_storm_in_which_ranks_are_slow_at_random(comm, monkeypatch):
     storm(comm, 11, 2)
 
 
+@pytest.mark.ranks(2, 3, 4)
+def test_a_rank_that_learns_late_which_algorithm_runs(comm, monkeypatch):
+    """The root may be back from the MPI's broadcast, and in that of the next array."""
+    picks = iter([2, 0] * 1000)
+    monkeypatch.setattr(Heat, "pick", lambda self: next(picks) % len(self.rivals))
+    really_read = Board.read_first
+
+    def late(board, word):
+        time.sleep(0.01)
+        return really_read(board, word)
+
+    if comm.rank == comm.size - 1:
+        monkeypatch.setattr(Board, "read_first", late)
+    for step in range(10):
+        mine = [np.full(6000, comm.rank + step), np.full(6000, comm.rank + step + 0.5)]
+        got = comm.broadcast_many(mine, root=0, bytes_per_pack=1)
+        assert (got[0] == step).all()
+        assert (got[1] == step + 0.5).all()
+
+
 # --- groups that come and go ---------------------------------------------------------
 
 
