@@ -110,8 +110,8 @@ class Group:
         """The same ranks once more, for calls in the background; made when needed."""
         self.engine: Engine | None = None
         self.stranded: list[Any] = []
-        """Messages under way, and their buffers, of calls that were broken off: the
-        transport may still write into them."""
+        """Messages under way, and the arrays of calls that were broken off: the
+        transport, or a rank that is late, may still write into them."""
         self.one_board = False
         if board is not None:
             self.use_board(board)

@@ -79,6 +79,76 @@ def test_the_job_ends_when_a_rank_is_killed_and_leaves_nothing(call, loops):
     assert ours() <= before
 
 
+GIVES_UP = """
+import time
+import numpy as np
+import collectives
+from collectives.algorithms import direct, shared_sums
+comm = collectives.world()
+x = comm.full(500_000, comm.rank + 1.0)
+
+def call(comm):
+    {call}
+
+call(comm)
+if comm.rank == 1:
+    slow, name = {slow}
+    really = getattr(slow, name)
+    def late(*arguments):
+        setattr(slow, name, really)
+        time.sleep(1.5)
+        return really(*arguments)
+    setattr(slow, name, late)
+try:
+    y = call(comm.with_options(timeout_s=1 + comm.rank))
+    print("wrong" if (y != 3).any() else "right", flush=True)
+except collectives.CollectiveTimeoutError:
+    x[:] = 77  # it is the caller's again
+    print("gave up", flush=True)
+del x  # outside of `except`, where the traceback would keep it
+others = [comm.full(500_000, 99.0) for _ in range(3)]
+time.sleep(2.5 - comm.rank)
+for other in others:
+    print("touched" if (other != 99).any() else "untouched", flush=True)
+"""
+
+LATE = {
+    "SHARED": (
+        "return comm.all_reduce(x, out=collectives.SHARED).array",
+        "shared_sums._Sum, 'add'",
+    ),
+    "registered": (
+        "return comm.all_reduce(x, out=comm.empty(x.shape))",
+        "shared_sums._Sum, 'put'",
+    ),
+    "in place": ("return comm.all_reduce(x, out=x)", "shared_sums._Sum, 'put'"),
+    "direct": (
+        "return comm.all_reduce(x, algorithm='direct')",
+        "direct._Peers, 'fetch'",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "SHARED",
+        "registered",
+        pytest.param("in place", marks=pytest.mark.full),
+        pytest.param("direct", marks=pytest.mark.full),
+    ],
+)
+def test_who_is_too_late_gets_no_wrong_result_and_writes_into_nothing_else(kind):
+    """One rank has given up and uses its memory again, while another still works."""
+    call, slow = LATE[kind]
+    if "SHARED" not in call and "algorithm" not in call:
+        call = call.replace("out=", "algorithm='shared', out=")
+    ended = run_mpi(2, GIVES_UP.format(call=call, slow=slow), timeout=ENDS_S)
+    assert ended.stdout.count("gave up") == 2, ended.stdout + ended.stderr
+    assert ended.stdout.split().count("untouched") >= 3
+    assert "touched" not in ended.stdout.split()
+
+
 # --- little memory, or of another kind -----------------------------------------------
 
 HEAD = """
