@@ -39,7 +39,9 @@ ROUNDS = 24
 """How many rounds a call takes; two words, used in turn."""
 RIVAL = 26
 """Which rival shall run a call (racing.py); two words, used in turn."""
-PROCESS = 28
+TOOK = 28
+"""How many nanoseconds the latest race took on this rank; two words, used in turn."""
+PROCESS = 30
 """The rank's process, as it is called in its own container."""
 
 Looks = tuple[int, Callable[[], object] | None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from time import perf_counter
+from time import perf_counter_ns
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -104,14 +104,15 @@ class Planner:
         """Let the rival run that rank 0 picks, and remember how long it takes."""
         group, board = self.group, self.group.board
         assert board is not None, "only those who share a board can agree on a rival"
-        word = RIVAL + group.race.turn()
+        race = group.race
+        word = RIVAL + race.turn()
         if group.rank == 0:
             board.write(word, heat.pick())
         group.hand_over(self.options.timeout_s)
-        number = board.read_first(word)
-        start = perf_counter()
+        race.note(max(board.read(race.took_word)))
+        number, start = board.read_first(word), perf_counter_ns()
         result = run(heat.rivals[number])
-        heat.took(number, perf_counter() - start)
+        board.write(race.ended(heat, number), perf_counter_ns() - start)
         return result
 
     def plan(

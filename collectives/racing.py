@@ -14,9 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from collectives.board import TOOK
+
 TRIALS = 2  # before anything is concluded; the first one is always slow
 REMEMBERED = 3  # the machine may have changed since
-PATIENCE = 50  # at most 1/50 of the time goes into trying another one
+STAY = 4  # calls until the next look: a look takes some microseconds
+PATIENCE = 150  # at most 1/150 of the time goes into trying each of the others
 LEAST_EXCESS = 0.2  # of the best time: those that are close are tried again soon
 
 
@@ -27,26 +30,37 @@ class Heat:
         """Start with the first one."""
         self.rivals = tuple(rivals)
         self._times: list[list[float]] = [[] for _ in rivals]
-        self._since = [0.0] * len(rivals)
+        self._clock = 0.0
+        """Seconds that all calls have taken."""
+        self._tried = [0.0] * len(rivals)
+        """What the clock was when each ran last."""
+        self._current, self._stay = 0, 0
 
     def pick(self) -> int:
         """Return the number of the rival that shall make the next call."""
+        if self._stay > 0:
+            self._stay -= 1
+            return self._current
         for number, times in enumerate(self._times):
             if len(times) < TRIALS:
                 return number
         best, best_s = self.best()
         for number, times in enumerate(self._times):
             excess = max(min(times) - best_s, LEAST_EXCESS * best_s)
-            if number != best and self._since[number] > PATIENCE * excess:
+            waited = self._clock - self._tried[number]
+            if number != best and waited > PATIENCE * excess:
                 return number
+        self._current, self._stay = best, STAY
         return best
 
     def took(self, number: int, seconds: float) -> None:
         """Remember how long a rival took."""
-        self._times[number] = [*self._times[number][1 - REMEMBERED :], seconds]
-        for other in range(len(self.rivals)):
-            self._since[other] += seconds
-        self._since[number] = 0.0
+        times = self._times[number]
+        times.append(seconds)
+        if len(times) > REMEMBERED:
+            del times[0]
+        self._clock += seconds
+        self._tried[number] = self._clock
 
     def best(self) -> tuple[int, float]:
         """Return the fastest rival and its time; the first one before there are any."""
@@ -70,6 +84,30 @@ class Race:
         """Begin without any."""
         self._heats: dict[tuple[str, int, tuple[str, ...]], Heat] = {}
         self._calls = 0
+        self._ended = 0
+        self._last: tuple[Heat, int] | None = None
+
+    @property
+    def took_word(self) -> int:
+        """The word of the board in which each rank says how long it took last."""
+        return TOOK + (self._ended & 1)
+
+    def ended(self, heat: Heat, number: int) -> int:
+        """Remember who has just run; return the word for how long it took.
+
+        The ranks do not all take as long, and learn from each other in the hand-over
+        of the next race what the slowest one took.
+        """
+        self._last = heat, number
+        self._ended += 1
+        return self.took_word
+
+    def note(self, nanoseconds: int) -> None:
+        """Note how long the last one took."""
+        if self._last is not None:
+            heat, number = self._last
+            heat.took(number, nanoseconds / 1e9)
+            self._last = None
 
     def turn(self) -> int:
         """Return 0 and 1 by turns, the same on all ranks.

@@ -7,7 +7,7 @@ polled; the watchdog holds the deadline.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -180,7 +180,7 @@ def _mpi_op(op: str, logical: bool) -> Any:
 
 
 def _guard(task: Task, name: str) -> Guarded:
-    return Guarded(task.timeout_s, lambda: _describe(task, name))
+    return Guarded(task.timeout_s, partial(_describe, task, name))
 
 
 def _describe(task: Task, name: str) -> str:
