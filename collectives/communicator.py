@@ -79,6 +79,16 @@ class Communicator(Background):
         """The mpi4py communicator that this was made from; None without MPI."""
         return self._group.mpi
 
+    @property
+    def shared_bytes(self) -> int:
+        """The shared memory that this process has carved out, in bytes.
+
+        Boards, windows, common results and registered arrays, of all communicators
+        that go back to the same start.
+        """
+        arena = self._group.arena
+        return arena.used_bytes if arena is not None else 0
+
     def with_options(self, **changes: Any) -> Communicator:
         """Return a communicator of the same ranks under changed options."""
         return Communicator(self._group, self.options.changed(**changes), owner=False)

@@ -12,7 +12,8 @@ import numpy as np
 
 from collectives import recorder
 from collectives.agreement import CALL_NUMBER, settle
-from collectives.kernels import Array, quiet
+from collectives.calls.reducing import add_mail
+from collectives.kernels import Array
 from collectives.plans import Plan, Planner
 from collectives.recorder import CALL, DONE, STATE
 from collectives.submission import failure
@@ -64,7 +65,7 @@ def all_reduce(
         ):
             raise mismatch(group, plan.descriptor, planner.options)
         if mail is not None:
-            combine(plan, parts, target, group.divisor)
+            add_mail(plan, parts, target, group.divisor)
         else:
             task = plan.task
             assert task is not None
@@ -93,13 +94,3 @@ def _fits(out: Any, x: Array, plan: Plan) -> bool:
         and out.dtype == plan.result_dtype
         and (plan.mail is not None or not np.may_share_memory(x, out))
     )
-
-
-def combine(plan: Plan, parts: list[Array], target: Array, divisor: int) -> None:
-    """Put the sum of what is in the mail, in rank order, into `target`."""
-    kernel = plan.kernel
-    assert kernel is not None, "only reductions go by mail"
-    quiet.run(kernel.combine, parts[0], parts[1], out=target)
-    for part in parts[2:]:
-        quiet.run(kernel.combine, target, part, out=target)
-    kernel.finish(target, divisor)

@@ -48,23 +48,30 @@ def all_reduce(
 
 def _mailing(planner: Planner, plan: Plan, array: Array, out: Any) -> Call:
     """Return the call whose data are there by the time the ranks have agreed."""
-    assert plan.kernel is not None and plan.mail is not None
-    group, kernel = planner.group, plan.kernel
+    group, mail = planner.group, plan.mail
+    assert mail is not None, "this plan goes another way"
     target = target_for(out, array.shape, plan.result_dtype)
-    parts = plan.mail[group.sequence & 1]
+    parts = mail[group.sequence & 1]
     parts[group.rank][...] = array
 
     def run() -> Array:
         total = target if plan.work_dtype == target.dtype else np.empty_like(parts[0])
-        quiet.run(kernel.combine, parts[0], parts[1], out=total)
-        for part in parts[2:]:
-            quiet.run(kernel.combine, total, part, out=total)
-        kernel.finish(total, group.divisor)
+        add_mail(plan, parts, total, group.divisor)
         if total is not target:
             narrow_into(total.reshape(-1), target)
         return target
 
     return Call(plan.descriptor, run)
+
+
+def add_mail(plan: Plan, parts: list[Array], total: Array, divisor: int) -> None:
+    """Put the sum of what is in the mail, in rank order, into `total`."""
+    kernel = plan.kernel
+    assert kernel is not None, "only what is added up goes by mail"
+    quiet.run(kernel.combine, parts[0], parts[1], out=total)
+    for part in parts[2:]:
+        quiet.run(kernel.combine, total, part, out=total)
+    kernel.finish(total, divisor)
 
 
 def _sharing(planner: Planner, array: Array, op: Op, algorithm: str | None) -> Call:

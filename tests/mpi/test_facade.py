@@ -139,3 +139,10 @@ def test_many_calls_in_a_row(comm):
         assert comm.broadcast(comm.rank, root).item() == root
         assert comm.all_gather(turn).tolist() == [turn] * comm.size
         comm.reduce(1.0, root=root, algorithm="tree")
+
+
+def test_shared_memory_is_accounted_for(comm):
+    before = comm.shared_bytes
+    x = comm.empty(1 << 20, np.uint8)
+    shared = comm.topology.local_size > 0 and comm._group.arena is not None
+    assert comm.shared_bytes - before >= (x.nbytes if shared else 0)
