@@ -19,7 +19,7 @@ import numpy as np
 from collectives import exits, forks
 from collectives._version import __version__
 from collectives.algorithms.small import all_gather_bytes
-from collectives.arena import LocalRanks, shared_arena
+from collectives.backing import LocalRanks, shared_arena
 from collectives.board import Board, board_bytes
 from collectives.communicator import Communicator
 from collectives.cycles import Waits

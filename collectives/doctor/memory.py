@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collectives.arena import shared_arena
+from collectives.backing import shared_arena
 
 SHM = Path("/dev/shm")
 

@@ -195,7 +195,7 @@ def test_without_memfd_on_one_rank_only():
 
 
 def test_where_no_memory_can_be_shared_messages_do():
-    body = "from collectives import arena\narena.BACKINGS.clear()\n"
+    body = "from collectives import backing\nbacking.BACKINGS.clear()\n"
     ended = run_mpi(2, HEAD + body + USE)
     assert ended.returncode == 0, ended.stderr
     assert "no memory is shared on this host" in ended.stderr

@@ -9,18 +9,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from collectives import arena
-from collectives.arena import (
-    ALIGNMENT,
-    LARGE,
-    MOST_BYTES,
-    PAGE,
-    WHOLE_PAGES,
-    Arena,
-    heap_sizes,
-    private_arena,
-    shared_arena,
-)
+from collectives import arena, backing
+from collectives.arena import ALIGNMENT, LARGE, PAGE, WHOLE_PAGES, Arena, private_arena
+from collectives.backing import MOST_BYTES, heap_sizes, shared_arena
 
 HEAP = 1 << 12
 
@@ -111,7 +102,7 @@ def test_without_memfd_a_file_in_dev_shm_is_used(monkeypatch):
 
 def test_where_nothing_works_all_ranks_are_told_the_reasons(monkeypatch):
     monkeypatch.setattr(
-        arena, "BACKINGS", {"one": fails("is full"), "two": fails("not here")}
+        backing, "BACKINGS", {"one": fails("is full"), "two": fails("not here")}
     )
     assert on_threads(3) == [(None, "one: is full; two: not here")] * 3
 
@@ -129,14 +120,14 @@ def test_a_full_memory_is_noticed_before_it_is_touched(monkeypatch):
 
 
 def test_one_rank_that_cannot_map_it_makes_all_go_on_to_the_next(monkeypatch):
-    really_open = arena._open
+    really_open = backing._open
 
     def cannot_open_proc(path, flags):
         if path.startswith("/proc/"):
             raise PermissionError("not allowed")
         return really_open(path, flags)
 
-    monkeypatch.setattr(arena, "_open", cannot_open_proc)
+    monkeypatch.setattr(backing, "_open", cannot_open_proc)
     made = on_threads(3)
     assert {how for _, how in made} == {"/dev/shm"}
     for one, _ in made:
@@ -149,10 +140,10 @@ def test_a_path_that_leads_to_another_file_is_noticed(monkeypatch, tmp_path):
     other.write_bytes(bytes(2 * HEAP))
 
     def astray(nbytes):
-        descriptor, _ = arena._anonymous_file(nbytes)
+        descriptor, _ = backing._anonymous_file(nbytes)
         return descriptor, f"/proc/self/root{other}"
 
-    monkeypatch.setattr(arena, "BACKINGS", {"astray": astray})
+    monkeypatch.setattr(backing, "BACKINGS", {"astray": astray})
     for one, reason in on_threads(2):
         assert one is None
         assert reason.startswith("astray: ")

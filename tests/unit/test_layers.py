@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 LAYERS = {
     "collectives": (
         "_version errors options partition launchers launcher ending fence",
-        "descriptor arena board waiting watchdog schedules buffers kernels narrow "
-        "narrow_loops handles recorder tracefile cycles forks window racing laid "
+        "descriptor arena backing board waiting watchdog schedules buffers kernels "
+        "narrow narrow_loops handles recorder tracefile cycles forks window racing laid "
         "registered",
         "topology transport farewell group",
         "algorithms selection deriving opening leaving",
