@@ -15,8 +15,8 @@ LAYERS = {
     "collectives": (
         "_version errors options partition launchers launcher ending fence",
         "descriptor arena backing board waiting watchdog schedules buffers kernels "
-        "narrow narrow_loops handles recorder tracefile cycles forks window racing laid "
-        "registered",
+        "narrow narrow_loops handles recorder tracefile cycles forks window racing "
+        "laid registered",
         "topology transport farewell group",
         "algorithms selection deriving opening leaving",
         "packing pickling plans gradient_packs",
