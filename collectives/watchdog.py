@@ -75,3 +75,4 @@ def _watch() -> None:
                 say(f"ringfold: {guard.describe()}; ending the job. All threads:")
                 faulthandler.dump_traceback(file=sys.__stderr__ or sys.stderr)
                 end_job(1)
+            del guard  # nothing that it knows of may live longer for that

@@ -180,12 +180,13 @@ def _mpi_op(op: str, logical: bool) -> Any:
 
 
 def _guard(task: Task, name: str) -> Guarded:
-    return Guarded(task.timeout_s, partial(_describe, task, name))
+    # Not the task: the watchdog may look at it, and keep its arrays, long after.
+    timeout_s = task.timeout_s
+    return Guarded(timeout_s, partial(_describe, task.group, name, timeout_s))
 
 
-def _describe(task: Task, name: str) -> str:
-    group = task.group
+def _describe(group: Group, name: str, timeout_s: float) -> str:
     return (
         f"rank {group.rank} is stuck in MPI_{name} ({group.doing} "
-        f"#{group.sequence}) for {task.timeout_s:g} s"
+        f"#{group.sequence}) for {timeout_s:g} s"
     )
