@@ -104,13 +104,17 @@ class Planner:
         """Let the rival run that rank 0 picks, and remember how long it takes."""
         group, board = self.group, self.group.board
         assert board is not None, "only those who share a board can agree on a rival"
+        if heat.left:
+            heat.left -= 1
+            return run(heat.rivals[heat.current])
         race = group.race
         word = RIVAL + race.turn()
         if group.rank == 0:
-            board.write(word, heat.pick())
+            board.write(word, heat.announce())
         group.hand_over(self.options.timeout_s)
         race.note(max(board.read(race.took_word)))
-        number, start = board.read_first(word), perf_counter_ns()
+        heat.follow(board.read_first(word))
+        number, start = heat.current, perf_counter_ns()
         result = run(heat.rivals[number])
         board.write(race.ended(heat, number), perf_counter_ns() - start)
         return result

@@ -18,7 +18,7 @@ from collectives.board import TOOK
 
 TRIALS = 2  # before anything is concluded; the first one is always slow
 REMEMBERED = 3  # the machine may have changed since
-STAY = 4  # calls until the next look: a look takes some microseconds
+STAY = 4  # calls until the next look: a look takes a hand-over and some microseconds
 PATIENCE = 150  # at most 1/150 of the time goes into trying each of the others
 LEAST_EXCESS = 0.2  # of the best time: those that are close are tried again soon
 
@@ -34,13 +34,21 @@ class Heat:
         """Seconds that all calls have taken."""
         self._tried = [0.0] * len(rivals)
         """What the clock was when each ran last."""
-        self._current, self._stay = 0, 0
+        self._stay = 0
+        self.current, self.left = 0, 0
+        """Who makes the next calls, and how many of them without another look."""
+
+    def announce(self) -> int:
+        """Decide who makes the next calls; return it as a number for `follow`."""
+        return self.pick() * (STAY + 1) + self._stay
+
+    def follow(self, announced: int) -> None:
+        """Do as has been announced."""
+        self.current, self.left = divmod(announced, STAY + 1)
 
     def pick(self) -> int:
         """Return the number of the rival that shall make the next call."""
-        if self._stay > 0:
-            self._stay -= 1
-            return self._current
+        self._stay = 0
         for number, times in enumerate(self._times):
             if len(times) < TRIALS:
                 return number
@@ -50,7 +58,7 @@ class Heat:
             waited = self._clock - self._tried[number]
             if number != best and waited > PATIENCE * excess:
                 return number
-        self._current, self._stay = best, STAY
+        self._stay = STAY
         return best
 
     def took(self, number: int, seconds: float) -> None:
