@@ -13,7 +13,7 @@ from collectives import recorder
 from collectives.agreement import CALL_NUMBER
 from collectives.descriptor import Descriptor
 from collectives.plans import Planner
-from collectives.submission import failure
+from collectives.submission import fail
 
 R = TypeVar("R")
 
@@ -38,10 +38,7 @@ def among(planner: Planner, doing: str, awaited: set[int], run: Callable[[], R])
         recorder.end(note)
         return result
     except BaseException as error:
-        verdict = failure(planner, Descriptor(doing), error, sorted(awaited))
-        if verdict is error:
-            raise
-        raise verdict from None
+        fail(planner, Descriptor(doing), error, sorted(awaited))
     finally:
         group.exit()
         recorder.here.close(note)

@@ -16,7 +16,7 @@ from collectives.calls.reducing import add_mail
 from collectives.kernels import Array
 from collectives.plans import Plan, Planner
 from collectives.recorder import CALL, DONE, STATE
-from collectives.submission import failure
+from collectives.submission import fail
 from collectives.verdicts import mismatch
 
 NUMBER = CALL_NUMBER["all_reduce"]
@@ -76,10 +76,7 @@ def all_reduce(
         recorder.end(note)
         return target
     except BaseException as error:
-        verdict = failure(planner, plan.descriptor, error)
-        if verdict is error:
-            raise
-        raise verdict from None
+        fail(planner, plan.descriptor, error)
     finally:
         group.exit()
         if note[STATE] is not DONE:

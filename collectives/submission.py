@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from collectives import recorder
 from collectives.agreement import agree
@@ -52,34 +52,33 @@ def submit(planner: Planner, prepare: Callable[..., Call], *arguments: Any) -> A
         recorder.end(note)
         return result
     except BaseException as error:
-        verdict = error if error is wrong else failure(planner, descriptor, error)
-        if verdict is error:
+        if error is wrong:
             raise
-        raise verdict from None
+        fail(planner, descriptor, error)
     finally:
         group.exit()
         recorder.here.close(note)
 
 
-def failure(
+def fail(
     planner: Planner,
     descriptor: Descriptor,
     error: BaseException,
     peers: Sequence[int] | None = None,
-) -> BaseException:
-    """Return what the caller is to see of an error in the middle of a call.
+) -> NoReturn:
+    """Raise what the caller is to see of an error in the middle of a call.
 
     The group is broken by an error that the other ranks do not have as well.
     """
     group = planner.group
     if isinstance(error, TimedOut):
-        return silence(group, descriptor, planner.options.timeout_s, peers)
+        raise silence(group, descriptor, planner.options.timeout_s, peers) from None
     if isinstance(error, PeerLost):
-        return death(group, descriptor, error)
+        raise death(group, descriptor, error) from None
     if not isinstance(error, CollectiveError):
         name = descriptor.collective
         group.broken = f"{name} was broken off by {_in_short(error)}"
-    return error
+    raise error
 
 
 def _in_short(error: BaseException) -> str:
