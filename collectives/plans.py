@@ -81,7 +81,8 @@ class Planner:
         """Tell whether a choice wants the window, and the group has not made it yet."""
         if self.group.window is not None or self.group.size == 1:
             return False
-        return TABLE[collective][choice.algorithm].needs_window
+        row = TABLE[collective][choice.algorithm]
+        return row.needs_window or row.host_windows
 
     def choice(self, collective: str, nbytes: int, name: str) -> selection.Choice:
         """Return what was chosen for a call that moves, which all have agreed on."""

@@ -179,11 +179,10 @@ def _refusal(
             )
         if kernel.in_order:
             return "a function as op needs an algorithm that combines in rank order"
-    if row.needs_window and group.size > 1:
-        if not group.one_board:
-            return "the ranks do not all share one memory"
-        if group.no_window:
-            return group.no_window
+    if row.needs_window and group.size > 1 and not group.one_board:
+        return "the ranks do not all share one memory"
+    if (row.needs_window or row.host_windows) and group.size > 1 and group.no_window:
+        return group.no_window
     if row.needs_permission and group.not_direct:
         return group.not_direct
     if row.needs_mpi:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from collectives import schedules
 from collectives.algorithms import (
     direct,
+    hierarchical,
     native,
     ordered,
     scanning,
@@ -36,6 +37,8 @@ class Algorithm:
     floats travel as they are."""
     needs_window: bool = False
     """Whether all ranks must share one memory."""
+    host_windows: bool = False
+    """Whether the ranks of each host must share a memory."""
     needs_permission: bool = False
     """Whether ranks read each other's memory, which the system may forbid."""
     whole: bool = False
@@ -88,7 +91,7 @@ def _rooted(
     return run
 
 
-NATIVE, SHARED, DIRECT = "native", "shared", "direct"
+NATIVE, SHARED, DIRECT, HIERARCHICAL = "native", "shared", "direct", "hierarchical"
 
 
 def _native(run: Callable[[Task], None]) -> Algorithm:
@@ -113,6 +116,14 @@ def _direct(run: Callable[[Task], None], sums_stay: bool = False) -> Algorithm:
         sums_stay=sums_stay,
         needs_window=True,
         needs_permission=True,
+    )
+
+
+def _hierarchical(run: Callable[[Task], None]) -> Algorithm:
+    return Algorithm(
+        run,
+        "memory inside hosts, all their ranks between hosts",
+        host_windows=True,
     )
 
 
@@ -141,6 +152,12 @@ TABLE: dict[str, dict[str, Algorithm]] = {
             _stepwise(schedules.pairwise_all_reduce, everything),
             "fewest bytes, narrow floats as they are",
             sums_stay=True,
+        ),
+        HIERARCHICAL: _hierarchical(hierarchical.all_reduce),
+        "hierarchical_copy": Algorithm(
+            hierarchical.copying_all_reduce,
+            "memory inside hosts, one of their ranks between hosts",
+            host_windows=True,
         ),
         "chain": Algorithm(
             _stepwise(schedules.chain_all_reduce, everything),

@@ -85,7 +85,8 @@ def with_window(
     for plans in group.plans.values():
         plans.clear()
     call = prepare(planner, *arguments)
-    group.hand_over(timeout_s)  # what has been put into the mail
+    if group.one_board:
+        group.hand_over(timeout_s)  # what has been put into the mail
     return call
 
 

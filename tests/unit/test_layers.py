@@ -17,7 +17,7 @@ LAYERS = {
         "descriptor arena backing board waiting watchdog schedules buffers kernels "
         "narrow narrow_loops handles recorder tracefile cycles forks window racing "
         "laid registered",
-        "topology transport farewell group",
+        "topology lanes transport farewell group",
         "algorithms selection deriving opening leaving",
         "packing pickling plans gradient_packs",
         "calls agreement verdicts contents joining",
