@@ -28,7 +28,7 @@ one place, or in the same order on both hosts: all ranks get the same bits.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,10 +40,13 @@ from collectives.group import RESULT_TAGS, SEQUENCE_BITS
 from collectives.kernels import Array
 from collectives.laid import Piece, layout
 from collectives.lanes import lanes_of
-from collectives.partition import even_bounds
+from collectives.partition import even_bounds, segments
 from collectives.transport import Pending
 from collectives.window import slot_bytes
 
+# Longer messages are asked for before they are sent, which takes Open MPI's TCP a third
+# of its rate: 2 hosts x 2 ranks at 1 Gbit/s.
+PIECE_BYTES = {"Open MPI": 60 << 10}
 LAG = 6  # rounds: so many segments are on their way at once
 NOTHING = np.empty(0, np.float32)
 SUMS_SENT, SUMS_HERE, RESULTS_SENT, RESULTS_HERE = range(4)
@@ -81,6 +84,9 @@ class _Sum:
         # The same on every host, however many ranks it has.
         room = min(slot_bytes(max(map(len, self.lanes.hosts))), task.segment_bytes)
         self.length = max(1, room // dtype.itemsize // count)
+        mpi = group.topology.mpi
+        longest = PIECE_BYTES.get(mpi.vendor, room) if mpi is not None else room
+        self.piece = max(1, longest // dtype.itemsize)
         sizes = tuple(source.size for source in sources)
         self.layout = layout(sizes, count, 0, self.length)
         self.blocks = even_bounds(sum(sizes), count)
@@ -244,21 +250,30 @@ class _Sum:
 
     def send(self, kind: int, number: int, lane: int, host: int, data: Array) -> None:
         """Start sending to the carrier of a lane on another host."""
-        peer, tag = self.lanes.carrier(host, lane), self.tags[kind]
-        pending = self.group.messages.send(peer, as_bytes(data), tag)
-        self._remember(kind, number, lane, pending)
+        self._start(self.group.messages.send, kind, number, lane, host, data)
 
     def receive(
         self, kind: int, number: int, lane: int, host: int, data: Array
     ) -> None:
         """Start receiving from the carrier of a lane on another host."""
-        peer, tag = self.lanes.carrier(host, lane), self.tags[kind]
-        pending = self.group.messages.receive(peer, as_bytes(data), tag)
-        self._remember(kind, number, lane, pending)
+        self._start(self.group.messages.receive, kind, number, lane, host, data)
 
-    def _remember(self, kind: int, number: int, lane: int, pending: Pending) -> None:
-        self.under_way.append(pending)
-        self.pending.setdefault((kind, number, lane), []).append(pending)
+    def _start(
+        self,
+        start: Callable[[int, Array, int], Pending],
+        kind: int,
+        number: int,
+        lane: int,
+        host: int,
+        data: Array,
+    ) -> None:
+        peer, tag = self.lanes.carrier(host, lane), self.tags[kind]
+        pending = [
+            start(peer, as_bytes(data[low:high]), tag)
+            for low, high in segments(0, data.size, self.piece)
+        ]
+        self.under_way += pending
+        self.pending.setdefault((kind, number, lane), []).extend(pending)
 
     def wait(self, kind: int, number: int, lane: int) -> None:
         """Wait until the messages of a kind, if there are any, are done."""
