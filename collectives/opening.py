@@ -39,7 +39,7 @@ def open_window(group: Group, timeout_s: float) -> None:
         rows = all_gather_rows(group, mine, timeout_s)
         without = np.flatnonzero(rows[:, 0]).tolist()
     elif not places:
-        group.no_window = "this processor has no memory fence that is known here"
+        group.no_window = "the ranks share no memory"
         return
     place = places.get(group.rank, -1)
     if without:

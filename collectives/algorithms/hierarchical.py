@@ -95,7 +95,7 @@ class _Sum:
         """Whether a result is met in two steps: added up by blocks, then spread."""
         self.lag = min(LAG if hosts > 1 else 1, self.rounds)
         self.half = (self.lag + 1) // 2 if self.meets else self.lag
-        self.slots = window.slots(0, dtype), window.slots(1, dtype)
+        self.slots = window.slots(dtype)
         self._make_room(dtype, len(self.lanes.mine), hosts)
         tags = task.tag, RESULT_TAGS + (group.sequence & SEQUENCE_BITS)
         self.tags = tags[0], tags[0], tags[1], tags[1]
