@@ -45,7 +45,7 @@ def open_window(group: Group, timeout_s: float) -> None:
     if without:
         if place >= 0 and group.arena is not None:
             group.arena.release(place)
-        group.no_window = f"ranks {without} had no memory left for a window"
+        group.no_window = f"ranks {without} had no memory to share for a window"
         return
     assert group.arena is not None
     group.part = place

@@ -50,7 +50,7 @@ def test_results_are_right_without_shared_memory(without_shared_memory):
     for algorithm in collectives.ALGORITHMS["all_reduce"]:
         row = TABLE["all_reduce"].get(algorithm)
         if row and ranks.size > 1 and (row.needs_window or row.host_windows):
-            with pytest.raises(collectives.UnsupportedError, match="share.* memory"):
+            with pytest.raises(collectives.UnsupportedError, match="memory"):
                 ranks.all_reduce(1.0, algorithm=algorithm)
             continue
         x = np.arange(5000.0) + ranks.rank
