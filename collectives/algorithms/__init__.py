@@ -202,6 +202,7 @@ TABLE: dict[str, dict[str, Algorithm]] = {
         NATIVE: _native(native.reduce),
         SHARED: _shared(shared_sums.reduce, sums_stay=True),
         DIRECT: _direct(direct.reduce, sums_stay=True),
+        HIERARCHICAL: _hierarchical(hierarchical.reduce),
         "tree": Algorithm(
             _rooted(schedules.tree_reduce, everything_at_root),
             "fewest steps: small arrays",
@@ -220,6 +221,7 @@ TABLE: dict[str, dict[str, Algorithm]] = {
         NATIVE: _native(native.reduce_scatter),
         SHARED: _shared(shared.reduce_scatter, sums_stay=True),
         DIRECT: _direct(direct.reduce_scatter, sums_stay=True),
+        HIERARCHICAL: _hierarchical(hierarchical.reduce_scatter),
         "circulant": Algorithm(
             _stepwise(schedules.circulant_reduce_scatter, own_block),
             "fewest steps and bytes",
@@ -251,6 +253,7 @@ TABLE: dict[str, dict[str, Algorithm]] = {
         NATIVE: _native(native.broadcast),
         SHARED: _shared(shared.broadcast),
         DIRECT: _direct(direct.broadcast),
+        HIERARCHICAL: _hierarchical(hierarchical.broadcast),
         "tree": Algorithm(
             _rooted(schedules.tree_broadcast, everything_at_root), "fewest steps"
         ),
@@ -263,6 +266,7 @@ TABLE: dict[str, dict[str, Algorithm]] = {
         NATIVE: _native(native.all_gather),
         SHARED: _shared(shared.all_gather),
         DIRECT: _direct(direct.all_gather),
+        HIERARCHICAL: _hierarchical(hierarchical.all_gather),
         "circulant": Algorithm(
             _stepwise(schedules.circulant_all_gather, no_more), "fewest steps and bytes"
         ),
