@@ -63,8 +63,18 @@ ACROSS_HOSTS: dict[str, Ranges] = {
     # Small ones travel with the agreement; a native call would need a round before it.
     "all_reduce": (
         (0, "recursive_doubling"),
-        ((64 << 10) + 1, HIERARCHICAL),
+        ((64 << 10) + 1, NATIVE),
+        (8 << 20, "ring"),
     ),
+}
+# From so many bytes on two levels are the fastest on every MPI: 2 hosts x 2 ranks at
+# 1 Gbit/s; see docs/hosts.md.
+TWO_LEVELS = {
+    "all_reduce": (64 << 10) + 1,
+    "reduce": 256 << 10,
+    "reduce_scatter": 256 << 10,
+    "broadcast": 256 << 10,
+    "all_gather": 256 << 10,
 }
 WITHOUT_NATIVE: dict[str, Ranges] = {
     "all_reduce": ((0, "recursive_doubling"), (64 << 10, "ring")),
@@ -228,15 +238,28 @@ def _automatic(
     narrow = kernel is not None and _narrow(kernel) and collective in NARROW
     if narrow and nbytes >= NARROW_FROM_BYTES:
         return Choice(NARROW[collective], f"{size} as float32, which stays local")
+    if _on_two_levels(collective, nbytes, kernel, group, options):
+        return Choice(HIERARCHICAL, f"{size}, on {len(group.topology.hosts)} hosts")
     refusal = _refusal(collective, NATIVE, nbytes, kernel, group, options)
     if refusal:
         name = _in(WITHOUT_NATIVE[collective], nbytes)
         return Choice(name, f"{size}; not native: {refusal}")
     ranges = WITH_NATIVE if group.one_board else ACROSS_HOSTS
-    name = _in(ranges.get(collective, ((0, NATIVE),)), nbytes)
-    if _refusal(collective, name, nbytes, kernel, group, options):
-        name = _in(WITH_NATIVE.get(collective, ((0, NATIVE),)), nbytes)
-    return Choice(name, size)
+    return Choice(_in(ranges.get(collective, ((0, NATIVE),)), nbytes), size)
+
+
+def _on_two_levels(
+    collective: str,
+    nbytes: int,
+    kernel: Kernel | None,
+    group: Group,
+    options: Options,
+) -> bool:
+    """Tell whether memory inside hosts and messages between them are the best way."""
+    start = TWO_LEVELS.get(collective)
+    if start is None or nbytes < start or len(group.topology.hosts) == 1:
+        return False
+    return not _refusal(collective, HIERARCHICAL, nbytes, kernel, group, options)
 
 
 def _on_one_host(

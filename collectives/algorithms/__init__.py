@@ -20,7 +20,9 @@ from collectives.algorithms import (
 )
 from collectives.algorithms.stepwise import Task, run_schedule
 from collectives.kernels import Array
+from collectives.lanes import around_hosts
 from collectives.schedules import Schedule
+from collectives.schedules.step import in_places
 
 Start = Callable[[Task], Callable[[], None]]
 Flow = Callable[[Task, Sequence[Array], Sequence[Array]], None]
@@ -100,6 +102,20 @@ def _rooted(
     return run
 
 
+def _around(
+    make: Callable[..., Schedule], needed: Needed, rooted: bool = False
+) -> Callable[[Task], None]:
+    """Run a schedule of single blocks that goes around the ranks, host by host."""
+
+    def run(task: Task) -> None:
+        order = around_hosts(task.group.topology.host_of)
+        root = (order.index(task.root),) if rooted else ()
+        steps = make(order.index(task.group.rank), task.group.size, *root)
+        run_schedule(task, in_places(steps, order), needed(task))
+
+    return run
+
+
 NATIVE, SHARED, DIRECT, HIERARCHICAL = "native", "shared", "direct", "hierarchical"
 
 
@@ -170,7 +186,7 @@ TABLE: dict[str, dict[str, Algorithm]] = {
             "few steps and bytes, any ranks",
         ),
         "ring": Algorithm(
-            _stepwise(schedules.ring_all_reduce, everything),
+            _around(schedules.ring_all_reduce, everything),
             "fewest bytes, neighbours only",
         ),
         "exchange": Algorithm(
@@ -208,7 +224,7 @@ TABLE: dict[str, dict[str, Algorithm]] = {
             "fewest steps: small arrays",
         ),
         "ring": Algorithm(
-            _rooted(schedules.ring_reduce, everything_at_root),
+            _around(schedules.ring_reduce, everything_at_root, rooted=True),
             "shares the adding: large arrays",
         ),
         "chain": Algorithm(
@@ -227,7 +243,7 @@ TABLE: dict[str, dict[str, Algorithm]] = {
             "fewest steps and bytes",
         ),
         "ring": Algorithm(
-            _stepwise(schedules.ring_reduce_scatter, own_block),
+            _around(schedules.ring_reduce_scatter, own_block),
             "fewest bytes, neighbours only",
         ),
         "exchange": Algorithm(
@@ -271,7 +287,7 @@ TABLE: dict[str, dict[str, Algorithm]] = {
             _stepwise(schedules.circulant_all_gather, no_more), "fewest steps and bytes"
         ),
         "ring": Algorithm(
-            _stepwise(schedules.ring_all_gather, no_more),
+            _around(schedules.ring_all_gather, no_more),
             "fewest bytes, neighbours only",
         ),
     },

@@ -29,6 +29,8 @@ from collectives.partition import Bounds
 from collectives.plans import Planner
 from collectives.selection import wanted
 
+LARGEST = 1 << 62  # bytes
+
 
 def described(
     planner: Planner,
@@ -64,14 +66,15 @@ def requested(
 ) -> tuple[str, bool]:
     """Return the name that is asked for, and whether it wants a window.
 
-    Which algorithm that is, where it is `auto`, depends on lengths that are not known.
+    Which algorithm that is, where it is `auto`, depends on lengths that are not known:
+    a window is wanted if any of them wants one.
 
     Raises:
         UnsupportedError: it cannot be had.
     """
     name = wanted(collective, planner.options, algorithm)
-    choice = planner.choose(collective, 0, None, name)
-    return name, planner.wants_window(collective, choice)
+    choices = [planner.choose(collective, n, None, name) for n in (0, LARGEST)]
+    return name, any(planner.wants_window(collective, one) for one in choices)
 
 
 def all_rows(planner: Planner, row: Array) -> Array:

@@ -12,11 +12,11 @@ from collectives.algorithms import REDUCING, TABLE
 from collectives.kernels import kernel_for
 from collectives.options import Options
 from collectives.racing import Race
-from collectives.selection import check_option
+from collectives.selection import TWO_LEVELS, check_option
 from collectives.selection import choose as choose_under
 
 
-def group(native, one_board, no_window=""):
+def group(native, one_board, no_window="", hosts=1):
     return SimpleNamespace(
         native=native,
         rank=0,
@@ -24,13 +24,13 @@ def group(native, one_board, no_window=""):
         one_board=one_board,
         no_window=no_window,
         not_direct="",
-        topology=SimpleNamespace(mpi=None),
+        topology=SimpleNamespace(mpi=None, hosts=("node",) * hosts),
         race=Race(),
     )
 
 
 WITH_MPI = group(object(), True)
-FAR_APART = group(object(), False)
+FAR_APART = group(object(), False, hosts=2)
 WITHOUT_MPI = group(None, False)
 NO_WINDOW = group(object(), True, "no memory")
 SUM = kernel_for("sum", np.dtype("f4"))
@@ -173,6 +173,23 @@ def test_small_ones_travel_with_the_agreement_across_hosts():
         for group in (NO_WINDOW, FAR_APART)
     )
     assert (near, far) == ("native", "recursive_doubling")
+
+
+@pytest.mark.parametrize("collective", TWO_LEVELS)
+@pytest.mark.parametrize("nbytes", [1 << 20, 1 << 40])
+def test_much_goes_on_two_levels_across_hosts(collective, nbytes):
+    kernel = MAX if collective in REDUCING else None  # which no MPI does right
+    chosen = choose(collective, nbytes, kernel, FAR_APART, "auto")
+    assert (chosen.algorithm, chosen.reason) == (
+        "hierarchical",
+        f"{nbytes} bytes, on 2 hosts",
+    )
+    without = group(object(), False, "no memory", hosts=2)
+    for there, options in ((without, {}), (FAR_APART, {"deterministic": True})):
+        other = choose(collective, nbytes, MAX, there, "auto", **options).algorithm
+        assert other != "hierarchical"
+    with pytest.raises(UnsupportedError, match="no memory"):
+        choose(collective, nbytes, kernel, without, "hierarchical")
 
 
 def test_an_option_must_be_an_algorithm_of_some_collective():
