@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.algorithms import native
+from collectives.algorithms import AUTO, native
 from collectives.algorithms.small import (
     all_gather_errors,
     all_gather_rows,
@@ -73,7 +73,8 @@ def requested(
         UnsupportedError: it cannot be had.
     """
     name = wanted(collective, planner.options, algorithm)
-    choices = [planner.choose(collective, n, None, name) for n in (0, LARGEST)]
+    sizes = (0, LARGEST) if name == AUTO else (0,)
+    choices = [planner.choose(collective, size, None, name) for size in sizes]
     return name, any(planner.wants_window(collective, one) for one in choices)
 
 

@@ -185,9 +185,9 @@ def test_much_goes_on_two_levels_across_hosts(collective, nbytes):
         f"{nbytes} bytes, on 2 hosts",
     )
     without = group(object(), False, "no memory", hosts=2)
-    for there, options in ((without, {}), (FAR_APART, {"deterministic": True})):
-        other = choose(collective, nbytes, MAX, there, "auto", **options).algorithm
-        assert other != "hierarchical"
+    assert choose(collective, nbytes, kernel, without, "auto") != chosen
+    strict = choose(collective, nbytes, kernel, FAR_APART, "auto", deterministic=True)
+    assert (strict == chosen) == (kernel is None)
     with pytest.raises(UnsupportedError, match="no memory"):
         choose(collective, nbytes, kernel, without, "hierarchical")
 
