@@ -109,7 +109,7 @@ class CollectiveAllReduce(CrossDeviceOps):
     def in_place(
         self, reduce_op: ReduceOp, packs: Sequence[Any], options: CommunicationOptions
     ) -> list[Any]:
-        """Reduce registered packs, one `GradientPacks.next()` a replica, where they are.
+        """Reduce registered packs in place, one `GradientPacks.next()` a replica.
 
         No array is copied on its way to `collectives`.
         """
@@ -143,7 +143,7 @@ class CollectiveAllReduce(CrossDeviceOps):
     def _dense(
         self, op: ReduceOp, values: list[Any], options: CommunicationOptions
     ) -> list[Any]:
-        """Reduce arrays: last first, since the last layer's gradients are ready first."""
+        """Reduce arrays, last first: the last layer's gradients are ready first."""
         comm, replicas = self._comm_for(options), len(values[0])
         if comm is None:
             self.last = in_this_process(self, op, options, values)
@@ -212,8 +212,8 @@ class CollectiveAllReduce(CrossDeviceOps):
     ) -> collectives.Communicator | None:
         """Return a communicator with the deadline of one call, None for one rank."""
         seconds = options.timeout_seconds
-        if self._comm is None or self._ranks == 1 or not seconds:
-            return self._comm if self._ranks > 1 else None
+        if self._comm is None or not seconds:
+            return self._comm
         if seconds not in self._comms:
             self._comms[seconds] = self._comm.with_options(timeout_s=seconds)
         return self._comms[seconds]

@@ -22,7 +22,7 @@ from strategy.replica_context import ReplicaContext, get_replica_context
 from strategy.values import plain
 
 Backward = Callable[[Any], Any]
-"""From a gradient by the result to one by the value; both are nests of its structure."""
+"""From a gradient by the result to one by the value, nests of the same structure."""
 
 
 def all_reduce(

@@ -45,7 +45,7 @@ def reduced(
 
 
 def finished(op: ReduceOp, total: Any, count: int, dtype: np.dtype[Any]) -> Any:
-    """Return the result from the sum of `count` arrays of `dtype`, added wide or not."""
+    """Return the result, from the sum of `count` arrays of `dtype`."""
     if op is ReduceOp.SUM:
         return total.astype(dtype, copy=False)
     result = mean_dtype(dtype)

@@ -19,4 +19,4 @@ class OneDeviceExtended(StrategyExtended):
 
     def __init__(self, strategy: Strategy, device: str) -> None:
         super().__init__(strategy)
-        self.worker_devices = self.parameter_devices = (canonical(device),)
+        self.devices = self.variable_devices = (canonical(device),)

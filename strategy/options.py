@@ -66,7 +66,7 @@ class RunOptions(NamedTuple):
     experimental_xla_options: Any = None
     concurrent: bool = False
     """Let the replicas of this process run at the same time between their merge calls,
-    instead of one by one. NumPy's loops then overlap; what replicas share needs care."""
+    instead of one by one. NumPy's loops overlap; what replicas share needs care."""
 
 
 def _implementation(given: object) -> CommunicationImplementation:

@@ -34,7 +34,7 @@ class FixedShardsPartitioner(Partitioner):
 
 
 class MinSizePartitioner(Partitioner):
-    """As many parts as can be with this many bytes in each, and at most `max_shards`."""
+    """As many parts as can have so many bytes each, and at most `max_shards`."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class MinSizePartitioner(Partitioner):
 
 
 class MaxSizePartitioner(Partitioner):
-    """As few parts as can be with this many bytes in each, and at most `max_shards`."""
+    """As few parts as can have no more bytes each, and at most `max_shards`."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ Combine = Callable[[list[Any]], Sequence[Any]]
 
 
 class Stopped(BaseException):
-    """Ends a replica because another one has failed; the caller of run never sees it."""
+    """Ends a replica because another has failed; the caller of run never sees it."""
 
 
 class _Turn:
@@ -146,7 +146,7 @@ class Meeting:
         turn.back.release()
 
     def _let_come(self) -> None:
-        """Wait until all others are in a meeting or at their end; stop if one failed."""
+        """Wait until all others are in a meeting or ended; stop if one failed."""
         for turn in self._turns[1:]:
             if not turn.ended:
                 if not self._concurrent:

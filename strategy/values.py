@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -102,6 +103,20 @@ class ArrayLike(NDArrayOperatorsMixin):
     def T(self) -> Any:
         """The array with its axes reversed."""
         return self.read_value().T
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes of the array."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements of the array."""
+        return math.prod(self.shape)
+
+    def tolist(self) -> Any:
+        """Return the array as nested lists of Python numbers."""
+        return self.read_value().tolist()
 
     def __getitem__(self, key: Any) -> Any:
         return self.read_value()[key]

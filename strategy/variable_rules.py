@@ -96,7 +96,7 @@ def _write_together(
 
 
 def _write_shares(variable: Variable, name: str, change: Change, value: Any) -> Any:
-    """Set each component to an equal share, so that their sum is the value."""
+    """Set each component to a share, so that their sum is the value."""
     if name != "assign":
         raise ValueError(
             f"variable {variable.name!r} sums its replicas when read: {name} outside "

@@ -27,11 +27,14 @@ LAYERS = {
         "doctor bench trace cli __main__",
     ),
     "strategy": (
-        "errors options nest reduce_op cluster_resolver",
-        "contexts values variables variable_rules cluster_check input_context",
-        "base extended replica_context",
-        "cross_device_ops",
-        "multi_worker datasets distributed_dataset",
+        "errors options nest reduce_op devices indexed_slices partitioners "
+        "cluster_resolver",
+        "contexts values variables variable_rules scatter cluster_check input_context",
+        "communication local_reduce packs",
+        "cross_device_ops collective_all_reduce",
+        "replicas replica_context gradients base extended replicated",
+        "one_device mirrored central_storage multi_worker datasets distributed_dataset",
+        "experimental",
         "__init__",
     ),
 }
