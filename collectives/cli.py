@@ -17,7 +17,7 @@ from collectives.launcher import read_launch
 
 __all__ = ["main"]
 
-# Command, of one word or two -> the module whose main(argv) runs it, what it does.
+# Command -> the module whose main(argv) runs it, and what it does.
 COMMANDS = {
     "bench": ("collectives.bench", "measure a collective against the raw MPI call"),
     "bench strategy": ("strategy.bench", "measure what a strategy adds to it"),

@@ -72,7 +72,9 @@ def _parsed(argv: Sequence[str]) -> _Given | Usage:
         default=read_shapes("resnet50"),
         help=f"{' '.join(MODELS)}, or a JSON file with a list of shapes",
     )
-    parser.add_argument("-n", "--steps", type=int, default=50, help="steps of each kind")
+    parser.add_argument(
+        "-n", "--steps", type=int, default=50, help="steps of each kind"
+    )
     try:
         given = parser.parse_args(list(argv))
     except Usage as usage:

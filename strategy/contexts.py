@@ -127,7 +127,6 @@ class entered:
         _stack.modes.pop()
 
 
-
 def has_strategy() -> bool:
     """Return whether a strategy other than the default one is in use here."""
     return current().strategy is not _default[0].strategy

@@ -149,7 +149,9 @@ def test_slices_are_joined_and_never_merged(count, op):
     strategy = distribute.MirroredStrategy([f"CPU:{i}" for i in range(count)])
     given = PerReplica(
         [
-            distribute.IndexedSlices(np.full((r + 1, 2), r + 1.0), [1] * (r + 1), [4, 2])
+            distribute.IndexedSlices(
+                np.full((r + 1, 2), r + 1.0), [1] * (r + 1), [4, 2]
+            )
             for r in range(count)
         ]
     )

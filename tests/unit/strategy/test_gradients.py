@@ -1,4 +1,4 @@
-"""Backward passes against differences: the collectives are linear, so they are exact."""
+"""Backward passes against differences, which are exact: collectives are linear."""
 
 import numpy as np
 import pytest

@@ -244,7 +244,9 @@ def test_half_floats_are_added_wide():
 
 def test_what_are_no_numbers_is_refused(strategy):
     for parts in ([True] * 3, ["a"] * 3):
-        value = PerReplica([np.array(p) for p in parts[: strategy.num_replicas_in_sync]])
+        value = PerReplica(
+            [np.array(p) for p in parts[: strategy.num_replicas_in_sync]]
+        )
         with pytest.raises(TypeError, match="wanted numbers"):
             strategy.reduce("SUM", value, axis=None)
 
