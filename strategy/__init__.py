@@ -4,15 +4,26 @@ Written `import strategy as distribute`: names and behaviour are those of
 `tf.distribute`. Numbers become arrays by NumPy's rules (a Python float is float64).
 """
 
+from strategy import data
 from strategy.base import Strategy
 from strategy.cluster_resolver import ClusterResolver, TFConfigClusterResolver
 from strategy.contexts import has_strategy, in_cross_replica_context
 from strategy.cross_device_ops import Communication
-from strategy.datasets import Dataset
-from strategy.distributed_dataset import DistributedDataset
-from strategy.errors import ClusterError, MixedStrategiesError, StructureError
+from strategy.distributed_dataset import DistributedDataset, DistributedIterator
+from strategy.errors import (
+    ClusterError,
+    InputError,
+    MixedStrategiesError,
+    OutOfRangeError,
+    StructureError,
+    UnbatchedError,
+)
 from strategy.extended import StrategyExtended
-from strategy.input_context import InputContext
+from strategy.input_context import (
+    InputContext,
+    InputOptions,
+    InputReplicationMode,
+)
 from strategy.multi_worker import MultiWorkerMirroredStrategy
 from strategy.options import (
     CollectiveCommunication,
@@ -35,13 +46,17 @@ __all__ = [
     "Communication",
     "CommunicationImplementation",
     "CommunicationOptions",
-    "Dataset",
     "DistributedDataset",
+    "DistributedIterator",
     "DistributedValues",
     "InputContext",
+    "InputError",
+    "InputOptions",
+    "InputReplicationMode",
     "Mirrored",
     "MixedStrategiesError",
     "MultiWorkerMirroredStrategy",
+    "OutOfRangeError",
     "PerReplica",
     "ReduceOp",
     "ReplicaContext",
@@ -49,10 +64,12 @@ __all__ = [
     "StrategyExtended",
     "StructureError",
     "TFConfigClusterResolver",
+    "UnbatchedError",
     "ValueContext",
     "Variable",
     "VariableAggregation",
     "VariableSynchronization",
+    "data",
     "get_replica_context",
     "get_strategy",
     "has_strategy",

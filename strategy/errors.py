@@ -18,3 +18,18 @@ class ClusterError(collectives.LaunchError, ValueError):
 
 class MixedStrategiesError(RuntimeError):
     """A strategy, or one of its variables, is used inside another's scope."""
+
+
+class UnbatchedError(ValueError, IndexError):
+    """A dataset whose elements have no rows to share out.
+
+    An `IndexError` too, because that is what `tf.distribute` raises here.
+    """
+
+
+class OutOfRangeError(IndexError):
+    """The next step of a dataset was asked for after the last one."""
+
+
+class InputError(RuntimeError):
+    """Another rank could not make its input, or makes another one."""

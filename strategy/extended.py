@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import collectives
 from strategy import contexts
 from strategy.cluster_resolver import ClusterResolver
-from strategy.input_context import InputContext
+from strategy.input_context import InputContext, InputOptions
 from strategy.options import CommunicationOptions
 from strategy.reduce_op import ReduceOp
 from strategy.replica_context import ReplicaContext
@@ -33,6 +34,8 @@ class StrategyExtended:
     """The number of replicas on all ranks together."""
     cluster_resolver: ClusterResolver | None = None
     """Says which task this process is, None for a strategy of one process."""
+    comm: collectives.Communicator | None = None
+    """The processes that act together, None where there is one."""
     should_checkpoint: bool = True
     """Whether this process writes the checkpoint that is kept."""
 
@@ -144,12 +147,16 @@ class StrategyExtended:
         """Return what `value_fn` gives for each local replica."""
         return value_fn(ValueContext())
 
-    def distribute_dataset(self, dataset: Iterable[Any]) -> Iterable[Any]:
+    def distribute_dataset(
+        self, dataset: Iterable[Any], options: InputOptions | None = None
+    ) -> Iterable[Any]:
         """Return each replica's share of the batches in `dataset`."""
         return dataset
 
     def distribute_from_function(
-        self, dataset_fn: Callable[[InputContext], Iterable[Any]]
+        self,
+        dataset_fn: Callable[[InputContext], Iterable[Any]],
+        options: InputOptions | None = None,
     ) -> Iterable[Any]:
         """Return the batches that `dataset_fn` makes for this process."""
         return dataset_fn(InputContext())

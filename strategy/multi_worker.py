@@ -14,10 +14,14 @@ from strategy.cluster_resolver import (
     TFConfigClusterResolver,
 )
 from strategy.cross_device_ops import CollectiveAllReduce, Communication
-from strategy.distributed_dataset import DistributedDataset, rows_of_piece
+from strategy.distributed_dataset import (
+    DistributedDataset,
+    distribute,
+    from_function,
+)
 from strategy.errors import ClusterError, StructureError
 from strategy.extended import StrategyExtended
-from strategy.input_context import InputContext
+from strategy.input_context import InputContext, InputOptions
 from strategy.options import CommunicationOptions
 from strategy.reduce_op import ReduceOp
 from strategy.values import (
@@ -77,7 +81,7 @@ class MultiWorkerExtended(StrategyExtended):
         options: CommunicationOptions,
     ) -> None:
         super().__init__(strategy)
-        self._comm = comm
+        self.comm: collectives.Communicator = comm
         self._ops = CollectiveAllReduce(comm, options)
         job, task = resolver.task_type, resolver.task_id
         self.worker_devices = (f"/job:{job}/replica:0/task:{task}/device:CPU:0",)
@@ -139,17 +143,23 @@ class MultiWorkerExtended(StrategyExtended):
         size = self.num_replicas_in_sync
         return PerReplica([value_fn(ValueContext(i, size)) for i in self.replica_ids])
 
-    def distribute_dataset(self, dataset: Iterable[Any]) -> DistributedDataset:
-        """Return this rank's piece of each batch."""
-        part = rows_of_piece(self._comm.rank, self._comm.size)
-        return DistributedDataset(dataset, self._comm, part)
+    def distribute_dataset(
+        self, dataset: Iterable[Any], options: InputOptions | None = None
+    ) -> DistributedDataset:
+        """Return this rank's pieces of each batch."""
+        return distribute(dataset, self._input_context, self.comm, options)
 
     def distribute_from_function(
-        self, dataset_fn: Callable[[InputContext], Iterable[Any]]
+        self,
+        dataset_fn: Callable[[InputContext], Iterable[Any]],
+        options: InputOptions | None = None,
     ) -> DistributedDataset:
         """Return the batches that `dataset_fn` makes for this rank."""
-        context = InputContext(self._comm.size, self._comm.rank, self._comm.size)
-        return DistributedDataset(dataset_fn(context), self._comm)
+        return from_function(dataset_fn, self._input_context, self.comm, options)
+
+    @property
+    def _input_context(self) -> InputContext:
+        return InputContext(self.comm.size, self.comm.rank, self.num_replicas_in_sync)
 
 
 def _component(value: Any) -> Array:

@@ -28,10 +28,10 @@ LAYERS = {
     ),
     "strategy": (
         "errors options nest reduce_op cluster_resolver",
-        "contexts values variables variable_rules cluster_check input_context",
+        "contexts values variables variable_rules cluster_check input_context data",
         "base extended replica_context",
         "cross_device_ops",
-        "multi_worker datasets distributed_dataset",
+        "multi_worker distributed_dataset",
         "__init__",
     ),
 }
