@@ -21,6 +21,7 @@ __all__ = ["main"]
 COMMANDS = {
     "bench": ("collectives.bench", "measure a collective against the raw MPI call"),
     "doctor": ("collectives.doctor", "check this machine, its MPI and this job"),
+    "cluster": ("strategy.cluster_command", "show which task of a cluster a rank is"),
     "trace": ("collectives.trace", "compare what the ranks of a failed job did last"),
 }
 

@@ -4,9 +4,8 @@ Written `import strategy as distribute`: names and behaviour are those of
 `tf.distribute`. Numbers become arrays by NumPy's rules (a Python float is float64).
 """
 
-from strategy import data
+from strategy import cluster_resolver, data
 from strategy.base import Strategy
-from strategy.cluster_resolver import ClusterResolver, TFConfigClusterResolver
 from strategy.contexts import has_strategy, in_cross_replica_context
 from strategy.cross_device_ops import Communication
 from strategy.distributed_dataset import DistributedDataset, DistributedIterator
@@ -41,7 +40,6 @@ from strategy.variables import Variable
 
 __all__ = [
     "ClusterError",
-    "ClusterResolver",
     "CollectiveCommunication",
     "Communication",
     "CommunicationImplementation",
@@ -63,12 +61,12 @@ __all__ = [
     "Strategy",
     "StrategyExtended",
     "StructureError",
-    "TFConfigClusterResolver",
     "UnbatchedError",
     "ValueContext",
     "Variable",
     "VariableAggregation",
     "VariableSynchronization",
+    "cluster_resolver",
     "data",
     "get_replica_context",
     "get_strategy",

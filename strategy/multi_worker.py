@@ -7,12 +7,8 @@ from typing import Any
 
 import collectives
 from strategy.base import Strategy
-from strategy.cluster_check import check_facts, read_facts
-from strategy.cluster_resolver import (
-    ClusterResolver,
-    MPIClusterResolver,
-    TFConfigClusterResolver,
-)
+from strategy.cluster_check import checked_resolver
+from strategy.cluster_resolver import ClusterResolver
 from strategy.cross_device_ops import CollectiveAllReduce, Communication
 from strategy.distributed_dataset import (
     DistributedDataset,
@@ -55,7 +51,7 @@ class MultiWorkerMirroredStrategy(Strategy):
     ) -> None:
         comm = collectives.world()
         options = _agreed_options(comm, communication_options)
-        resolver = _agreed_resolver(comm, cluster_resolver)
+        resolver = checked_resolver(comm, cluster_resolver)
         super().__init__(MultiWorkerExtended(self, comm, resolver, options))
 
     @property
@@ -192,13 +188,3 @@ def _agreed_options(
                 f"rank {rank} has {theirs}"
             )
     return given
-
-
-def _agreed_resolver(
-    comm: collectives.Communicator, resolver: ClusterResolver | None
-) -> ClusterResolver:
-    """Return what tells the cluster, after checking all ranks' facts against MPI."""
-    source = "TF_CONFIG" if resolver is None else "cluster_resolver"
-    asked = TFConfigClusterResolver() if resolver is None else resolver
-    told = check_facts(comm.all_gather_object(read_facts(asked)), source)
-    return asked if told else MPIClusterResolver(comm)

@@ -27,12 +27,13 @@ LAYERS = {
         "doctor bench trace cli __main__",
     ),
     "strategy": (
-        "errors options nest reduce_op cluster_resolver",
+        "errors options nest reduce_op cluster_resolver multi_worker_util",
         "contexts values variables variable_rules cluster_check input_context data",
         "base extended replica_context",
         "cross_device_ops",
         "multi_worker distributed_dataset",
         "__init__",
+        "cluster_command",
     ),
 }
 
