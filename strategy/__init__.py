@@ -6,11 +6,14 @@ Written `import strategy as distribute`: names and behaviour are those of
 
 from strategy import cluster_resolver, data
 from strategy.base import Strategy
+from strategy.checkpoint import Checkpoint, CheckpointManager
 from strategy.contexts import has_strategy, in_cross_replica_context
 from strategy.cross_device_ops import Communication
 from strategy.distributed_dataset import DistributedDataset, DistributedIterator
 from strategy.errors import (
+    CheckpointError,
     ClusterError,
+    DamagedCheckpointError,
     InputError,
     MixedStrategiesError,
     OutOfRangeError,
@@ -39,11 +42,15 @@ from strategy.values import DistributedValues, Mirrored, PerReplica, ValueContex
 from strategy.variables import Variable
 
 __all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "CheckpointManager",
     "ClusterError",
     "CollectiveCommunication",
     "Communication",
     "CommunicationImplementation",
     "CommunicationOptions",
+    "DamagedCheckpointError",
     "DistributedDataset",
     "DistributedIterator",
     "DistributedValues",

@@ -33,3 +33,11 @@ class OutOfRangeError(IndexError):
 
 class InputError(RuntimeError):
     """Another rank could not make its input, or makes another one."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint and the variables, or what the ranks ask for, do not fit."""
+
+
+class DamagedCheckpointError(CheckpointError):
+    """A checkpoint file is not what was written."""

@@ -31,7 +31,7 @@ LAYERS = {
         "contexts values variables variable_rules cluster_check input_context data",
         "base extended replica_context",
         "cross_device_ops",
-        "multi_worker distributed_dataset",
+        "multi_worker distributed_dataset checkpoint",
         "__init__",
         "cluster_command",
     ),
