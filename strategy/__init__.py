@@ -4,33 +4,46 @@ Written `import strategy as distribute`: names and behaviour are those of
 `tf.distribute`. Numbers become arrays by NumPy's rules (a Python float is float64).
 """
 
-from strategy import cluster_resolver, data
+from strategy import cluster_resolver, data, experimental, gradients
 from strategy.base import Strategy
 from strategy.checkpoint import Checkpoint, CheckpointManager
-from strategy.contexts import has_strategy, in_cross_replica_context
-from strategy.cross_device_ops import Communication
+from strategy.communication import Communication
+from strategy.contexts import (
+    experimental_set_strategy,
+    has_strategy,
+    in_cross_replica_context,
+)
+from strategy.cross_device_ops import (
+    CrossDeviceOps,
+    HierarchicalCopyAllReduce,
+    NcclAllReduce,
+    ReductionToOneDevice,
+)
 from strategy.distributed_dataset import DistributedDataset, DistributedIterator
 from strategy.errors import (
     CheckpointError,
     ClusterError,
     DamagedCheckpointError,
+    ElementTypeError,
     InputError,
+    MergeCallError,
     MixedStrategiesError,
     OutOfRangeError,
+    ReduceOpError,
     StructureError,
     UnbatchedError,
 )
 from strategy.extended import StrategyExtended
-from strategy.input_context import (
-    InputContext,
-    InputOptions,
-    InputReplicationMode,
-)
+from strategy.indexed_slices import IndexedSlices
+from strategy.input_context import InputContext, InputOptions, InputReplicationMode
+from strategy.mirrored import MirroredStrategy
 from strategy.multi_worker import MultiWorkerMirroredStrategy
+from strategy.one_device import OneDeviceStrategy
 from strategy.options import (
     CollectiveCommunication,
     CommunicationImplementation,
     CommunicationOptions,
+    RunOptions,
 )
 from strategy.reduce_op import ReduceOp, VariableAggregation, VariableSynchronization
 from strategy.replica_context import (
@@ -39,7 +52,7 @@ from strategy.replica_context import (
     get_strategy,
 )
 from strategy.values import DistributedValues, Mirrored, PerReplica, ValueContext
-from strategy.variables import Variable
+from strategy.variables import Component, Variable
 
 __all__ = [
     "Checkpoint",
@@ -50,21 +63,33 @@ __all__ = [
     "Communication",
     "CommunicationImplementation",
     "CommunicationOptions",
+    "Component",
+    "CrossDeviceOps",
     "DamagedCheckpointError",
     "DistributedDataset",
     "DistributedIterator",
     "DistributedValues",
+    "ElementTypeError",
+    "HierarchicalCopyAllReduce",
+    "IndexedSlices",
     "InputContext",
     "InputError",
     "InputOptions",
     "InputReplicationMode",
+    "MergeCallError",
     "Mirrored",
+    "MirroredStrategy",
     "MixedStrategiesError",
     "MultiWorkerMirroredStrategy",
+    "NcclAllReduce",
+    "OneDeviceStrategy",
     "OutOfRangeError",
     "PerReplica",
     "ReduceOp",
+    "ReduceOpError",
+    "ReductionToOneDevice",
     "ReplicaContext",
+    "RunOptions",
     "Strategy",
     "StrategyExtended",
     "StructureError",
@@ -75,8 +100,11 @@ __all__ = [
     "VariableSynchronization",
     "cluster_resolver",
     "data",
+    "experimental",
+    "experimental_set_strategy",
     "get_replica_context",
     "get_strategy",
+    "gradients",
     "has_strategy",
     "in_cross_replica_context",
 ]

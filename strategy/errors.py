@@ -12,12 +12,27 @@ class StructureError(ValueError, AssertionError):
     """
 
 
+class ReduceOpError(TypeError, AssertionError):
+    """Something that is no way to reduce, such as a `VariableAggregation`.
+
+    `tf.distribute` raises one or the other, depending on the other arguments.
+    """
+
+
+class ElementTypeError(ValueError, TypeError):
+    """The elements of an array are not numbers that the operation can work on."""
+
+
 class ClusterError(collectives.LaunchError, ValueError):
     """The cluster description and the ranks that were started disagree."""
 
 
 class MixedStrategiesError(RuntimeError):
     """A strategy, or one of its variables, is used inside another's scope."""
+
+
+class MergeCallError(RuntimeError):
+    """The replicas of a process did not all meet at the same call."""
 
 
 class UnbatchedError(ValueError, IndexError):

@@ -64,7 +64,9 @@ def run(cases: Iterable[dict[str, Any]]) -> Iterator[Outcome]:
         verdict, why = _run_one(case, table, comm)
         if comm is not None:
             everywhere = comm.all_gather_object((verdict, why))
-            bad = [(rank, *one) for rank, one in enumerate(everywhere) if one[0] != PASSED]
+            bad = [
+                (rank, *one) for rank, one in enumerate(everywhere) if one[0] != PASSED
+            ]
             if bad:
                 verdict = bad[0][1]
                 why = "; ".join(f"rank {rank}: {text}" for rank, _, text in bad)
@@ -87,20 +89,16 @@ def _run_one(
     wanted = case["expected_per_worker"][rank] if workers > 1 else case
     if workers > 1 and not (isinstance(wanted, dict) and "error" in wanted):
         wanted = {"expected": wanted}
-    verdict = FAILED, "nothing was run"
+    verdicts = []
     for function in functions if isinstance(functions, list) else [functions]:
         given = Case(
             case["api"], dict(case["inputs"]), case["mode"], case["strategy"], rank
         )
-        verdict = _verdict(function, given, wanted)
-        if verdict[0] != FAILED:
-            break
-    return verdict
+        verdicts.append(_verdict(function, given, wanted))
+    return next((one for one in verdicts if one[0] != FAILED), verdicts[0])
 
 
-def _verdict(
-    function: Function, case: Case, wanted: dict[str, Any]
-) -> tuple[str, str]:
+def _verdict(function: Function, case: Case, wanted: dict[str, Any]) -> tuple[str, str]:
     try:
         found = encode(function(case))
     except SkipCase as skip:

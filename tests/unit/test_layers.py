@@ -27,11 +27,13 @@ LAYERS = {
         "doctor bench trace cli __main__",
     ),
     "strategy": (
-        "errors options nest reduce_op cluster_resolver multi_worker_util",
-        "contexts values variables variable_rules cluster_check input_context data",
-        "base extended replica_context",
-        "cross_device_ops",
-        "multi_worker distributed_dataset checkpoint",
+        "errors options nest reduce_op cluster_resolver multi_worker_util devices",
+        "contexts values variables variable_rules indexed_slices scatter cluster_check "
+        "input_context data communication packs replicas local_reduce partitioners",
+        "cross_device_ops collective_all_reduce base extended replica_context gradients",
+        "distributed_dataset",
+        "replicated checkpoint",
+        "one_device mirrored central_storage multi_worker experimental",
         "__init__",
         "cluster_command",
     ),

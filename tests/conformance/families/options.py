@@ -8,7 +8,7 @@ import numpy as np
 
 import strategy as distribute
 from conformance.case import Case
-from strategy.cross_device_ops import group_by_size
+from strategy.packs import group_by_size
 
 
 def _fields(options: Any) -> list[Any]:
