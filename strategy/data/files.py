@@ -53,8 +53,11 @@ class Files:
         return UNKNOWN
 
     def describe(self) -> str:
-        """Return how many files there are, and a digest of their names."""
-        names = "\n".join(self.paths).encode()
+        """Return how many files there are, and a digest of their names.
+
+        Without their folders: those of a host's own disk may differ.
+        """
+        names = "\n".join(map(os.path.basename, self.paths)).encode()
         digest = hashlib.blake2b(names, digest_size=8).hexdigest()
         return f"{len(self.paths)} file(s), names {digest}"
 
