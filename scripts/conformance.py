@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run TensorFlow's cases against this package: scripts/conformance.py FILE.jsonl …"""
+"""Run TensorFlow's cases against this package: conformance.py FILE.jsonl."""
 
 import sys
 from pathlib import Path

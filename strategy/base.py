@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_tuple
 
 from strategy import contexts, nest
 from strategy.cluster_resolver import ClusterResolver
@@ -189,11 +188,6 @@ class Strategy:
 class _DefaultExtended(StrategyExtended):
     """The machinery outside all scopes, where everything is plain."""
 
-    @property
-    def worker_devices(self) -> NoReturn:
-        """Raise: without a strategy no device has been named."""
-        raise RuntimeError("worker_devices outside of a strategy's scope")
-
     def variable_created_in_scope(self, v: Any) -> bool:
         """Return whether `v` was made by no other strategy."""
         return getattr(v, "distribute_strategy", self._strategy) is self._strategy
@@ -229,12 +223,23 @@ def _component(leaf: Any, index: int) -> Any:
 
 def _sum(array: Array, axis: Axis, dtype: np.dtype[Any]) -> Array:
     """Sum along `axis`, in `dtype`; 16-bit floats add in float32."""
-    axes = normalize_axis_tuple(axis, array.ndim)  # np.sum takes axis 0 of a number
+    axes = _axes(axis, array.ndim)  # np.sum takes axis 0 of a number
     wide = np.dtype(np.float32) if dtype == np.float16 else dtype
     return np.asarray(np.sum(array, axes, dtype=wide), dtype)
 
 
 def _count(array: Array, axis: Axis) -> int:
     """Return how many elements are added to make one of the sums."""
-    axes = normalize_axis_tuple(axis, array.ndim)
+    axes = _axes(axis, array.ndim)
     return int(np.prod([array.shape[axis] for axis in axes], dtype=np.int64))
+
+
+def _axes(axis: Axis, ndim: int) -> tuple[int, ...]:
+    """Return the axes as a tuple: `ValueError` for one that an array does not have."""
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    for one in axes:
+        if not -ndim <= one < ndim:
+            raise ValueError(
+                f"axis {one} is out of bounds for an array of {ndim} dimension(s)"
+            )
+    return axes

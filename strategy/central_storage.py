@@ -40,7 +40,7 @@ class CentralStorageExtended(ReplicatedExtended):
         self, strategy: Strategy, devices: tuple[str, ...], central: str
     ) -> None:
         super().__init__(strategy, devices, ReductionToOneDevice())
-        self.parameter_devices = (central,)
+        self.variable_devices = (central,)
 
     def variable_kind(self, on_read: bool) -> str:
         """Return AGGREGATING, with one replica PLAIN; ON_READ makes no difference."""

@@ -32,9 +32,9 @@ class StrategyExtended:
     methods from `variable_kind` on. The methods before them are the same for all.
     """
 
-    worker_devices: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
     """The device of each local replica."""
-    parameter_devices: tuple[str, ...] = ()
+    variable_devices: tuple[str, ...] = ()
     """The devices that hold variables."""
     replica_ids: tuple[int, ...] = (0,)
     """The number of each local replica among all of them."""
@@ -57,6 +57,21 @@ class StrategyExtended:
 
     def __init__(self, strategy: Strategy) -> None:
         self._strategy = strategy
+
+    @property
+    def worker_devices(self) -> tuple[str, ...]:
+        """The device of each local replica; `RuntimeError` without a strategy."""
+        return self._named(self.devices)
+
+    @property
+    def parameter_devices(self) -> tuple[str, ...]:
+        """The devices that hold variables; `RuntimeError` without a strategy."""
+        return self._named(self.variable_devices)
+
+    def _named(self, devices: tuple[str, ...]) -> tuple[str, ...]:
+        if not devices:
+            raise RuntimeError("no devices: the default strategy has not been told any")
+        return devices
 
     @property
     def last_communication(self) -> Communication | None:
@@ -165,7 +180,7 @@ class StrategyExtended:
         return [value]
 
     def first(self, values: list[Any]) -> Any:
-        """Return the value of the first of all replicas; `values` are the local ones'."""
+        """Return the first of all replicas' value; `values` are the local ones."""
         return values[0]
 
     def reduced(self, reduce_op: ReduceOp, values: list[Any]) -> Any:

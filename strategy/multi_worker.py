@@ -85,17 +85,20 @@ class MultiWorkerExtended(ReplicatedExtended):
     def contribution(self, reduce_op: ReduceOp, value: Any) -> PerReplica | None:
         """Return a value without components as that of each replica of this rank.
 
-        With a single rank it is what it is for a mirrored strategy.
+        A single rank with several replicas is what a mirrored strategy is.
         """
-        if self.comm.size == 1:
+        if self._is_mirrored():
             return super().contribution(reduce_op, value)
         return PerReplica([plain(value)] * len(self.replica_ids))
 
     def gathered_alone(self, value: Any) -> PerReplica | None:
         """Return a value without components as that of each replica of this rank."""
-        if self.comm.size == 1:
+        if self._is_mirrored():
             return None
         return PerReplica([plain(value)] * len(self.replica_ids))
+
+    def _is_mirrored(self) -> bool:
+        return self.comm.size == 1 < len(self.replica_ids)
 
 
 def _agree_on_devices(

@@ -24,7 +24,7 @@ class OneDeviceExtended(StrategyExtended):
 
     def __init__(self, strategy: Strategy, device: str) -> None:
         super().__init__(strategy)
-        self.worker_devices = self.parameter_devices = (canonical(device),)
+        self.devices = self.variable_devices = (canonical(device),)
 
     def distribute_dataset(
         self, dataset: Iterable[Any], options: InputOptions | None = None

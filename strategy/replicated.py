@@ -1,4 +1,4 @@
-"""The machinery of strategies with several replicas, in this process or on all ranks."""
+"""The machinery of strategies with several replicas, here or on all ranks."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 
 
 class ReplicatedExtended(StrategyExtended):
-    """One replica for each of `devices`, which are all there are unless a subclass
-    has more processes; a variable has a component for each.
+    """One replica for each of `devices`, and a component of each variable.
+
+    They are all the replicas there are, unless a subclass has more processes.
     """
 
     pads_input = True
@@ -53,7 +54,7 @@ class ReplicatedExtended(StrategyExtended):
         self, strategy: Strategy, devices: tuple[str, ...], ops: CrossDeviceOps
     ) -> None:
         super().__init__(strategy)
-        self.worker_devices = self.parameter_devices = devices
+        self.devices = self.variable_devices = devices
         self.replica_ids = tuple(range(len(devices)))
         self.num_replicas_in_sync = len(devices)
         self._ops = ops

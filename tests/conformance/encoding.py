@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+import collectives
 import strategy as distribute
 
 # Which of our variables stands for which class of TensorFlow.
@@ -24,8 +25,9 @@ ERRORS: dict[str, tuple[type[BaseException], ...]] = {
     "InvalidArgumentError": (ValueError,),
     "NotFoundError": (ValueError, LookupError, OSError),
     "OutOfRangeError": (EOFError, StopIteration, IndexError),
-    "DeadlineExceededError": (TimeoutError,),
-    "UnavailableError": (ConnectionError,),
+    # what comes after a collective that has timed out is refused, or times out too
+    "DeadlineExceededError": (TimeoutError, collectives.BrokenCommunicatorError),
+    "UnavailableError": (ConnectionError, TimeoutError),
 }
 
 

@@ -52,7 +52,11 @@ def tensors(value: Any, dtype: Any = np.float32, lists: str = "nest") -> Any:
     if isinstance(value, tuple):
         return tuple(tensors(item, dtype, lists) for item in value)
     if isinstance(value, list) and lists == "nest":
-        return [tensors(item, dtype, "tensor") for item in value]
+        made = []
+        for item in value:  # a dtype also holds for the items behind it
+            made.append(tensors(item, dtype, "tensor"))
+            dtype = item.dtype if isinstance(item, np.generic) else dtype
+        return made
     if isinstance(value, (np.ndarray, np.generic, distribute.IndexedSlices)):
         return value
     return array(value, dtype)
@@ -82,7 +86,7 @@ def per_replica(value: Any, dtype: Any = np.float32) -> Any:
 
 
 def components(value: Any, dtype: Any = np.float32) -> Any:
-    """Return `inputs` data as values: {"per_replica": [...]}, {"mirrored": [...]}, a nest.
+    """Return inputs as values: {"per_replica": [...]} and the like, or a nest.
 
     Numbers and lists of numbers become arrays.
     """

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import json
 import pkgutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ import collectives
 from conformance import families
 from conformance.case import Case, NotUnderstood, SkipCase
 from conformance.encoding import encode, same, same_error
+
+DEADLINE_S = 10  # of every collective; one case waits so long for one that never comes
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
@@ -57,13 +60,13 @@ def read(paths: Iterable[Path]) -> list[dict[str, Any]]:
 def run(cases: Iterable[dict[str, Any]]) -> Iterator[Outcome]:
     """Run cases one by one; with several ranks all must run the same ones."""
     table = known()
-    comm: collectives.Communicator | None = None
+    comm: Any = None
     for case in cases:
         if "expected_per_worker" in case and comm is None:
-            comm = collectives.world()
+            comm = _workers()
         verdict, why = _run_one(case, table, comm)
         if comm is not None:
-            everywhere = comm.all_gather_object((verdict, why))
+            everywhere = comm.allgather((verdict, why))
             bad = [
                 (rank, *one) for rank, one in enumerate(everywhere) if one[0] != PASSED
             ]
@@ -73,10 +76,18 @@ def run(cases: Iterable[dict[str, Any]]) -> Iterator[Outcome]:
         yield Outcome(case["id"], verdict, why)
 
 
+def _workers() -> Any:
+    """Return an mpi4py communicator, which no case can break.
+
+    The first call of `world` says how long a case may wait for a worker.
+    """
+    return collectives.world(options=collectives.Options(timeout_s=DEADLINE_S)).mpi
+
+
 def _run_one(
     case: dict[str, Any],
     table: dict[str, Function | list[Function]],
-    comm: collectives.Communicator | None,
+    comm: Any,
 ) -> tuple[str, str]:
     workers = len(case.get("expected_per_worker", [None]))
     size = 1 if comm is None else comm.size
@@ -135,8 +146,8 @@ def main(arguments: list[str] | None = None) -> int:
     cases = read(given.files)
     if given.api:
         cases = [case for case in cases if case["api"] == given.api]
-    several = any("expected_per_worker" in case for case in cases)
-    printing = not several or collectives.world().rank == 0
+    comm = _workers() if any("expected_per_worker" in case for case in cases) else None
+    printing = comm is None or comm.rank == 0
     counts: Counter[str] = Counter()
     for outcome in run(cases):
         counts[outcome.verdict] += 1
@@ -144,4 +155,15 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{outcome.verdict} {outcome.id}: {outcome.why}")
     if printing:
         print(", ".join(f"{counts[word]} {word}" for word in (PASSED, FAILED, SKIPPED)))
+    if comm is not None:
+        _end_mpi(comm)
     return 1 if counts[FAILED] else 0
+
+
+def _end_mpi(comm: Any) -> None:
+    """End MPI here: what a case has broken would end the job as failed."""
+    from mpi4py import MPI
+
+    sys.stdout.flush()
+    comm.Barrier()
+    MPI.Finalize()

@@ -27,13 +27,15 @@ LAYERS = {
         "doctor bench trace cli __main__",
     ),
     "strategy": (
-        "errors options nest reduce_op cluster_resolver multi_worker_util devices",
-        "contexts values variables variable_rules indexed_slices scatter cluster_check "
-        "input_context data communication packs replicas local_reduce partitioners",
-        "cross_device_ops collective_all_reduce base extended replica_context gradients",
-        "distributed_dataset",
-        "replicated checkpoint",
-        "one_device mirrored central_storage multi_worker experimental",
+        "errors options nest reduce_op devices indexed_slices partitioners "
+        "cluster_resolver multi_worker_util",
+        "contexts values variables variable_rules scatter cluster_check input_context "
+        "data",
+        "communication local_reduce packs distributed_dataset",
+        "cross_device_ops collective_all_reduce",
+        "replicas replica_context gradients base extended replicated",
+        "one_device mirrored central_storage multi_worker checkpoint",
+        "experimental",
         "__init__",
         "cluster_command",
     ),

@@ -51,8 +51,9 @@ def rows(text: str, folder: Path) -> data.Dataset:
     if not found:
         raise NotUnderstood(f"elements {text!r}")
     numbers = np.arange(int(found[1]))
-    if found["shape"]:
-        numbers = numbers.reshape(*map(int, found["shape"].split(",")))
+    if found["shape"]:  # the number in arange() is that of the rows
+        shape = [int(length) for length in found["shape"].split(",")]
+        numbers = np.arange(np.prod(shape)).reshape(shape)
     dataset = data.Dataset.from_tensor_slices(numbers)
     for size, drop in _BATCH.findall(text):
         dataset = dataset.batch(int(size), drop_remainder=bool(drop))

@@ -96,7 +96,9 @@ def _update(case: Case) -> Any:
         text = inputs["fn"].removesuffix("(python int)")
         names = {name: getattr(component, name) for name in ("assign", "assign_add")}
         names["assign_sub"] = component.assign_sub
-        found = evaluate(text, v=component, **names, **dict(zip("xyz", given)))
+        found = evaluate(
+            text, v=component, **names, **dict(zip("xyz", given, strict=False))
+        )
         return tensors(found) if isinstance(found, (dict, float)) else found
 
     args = [components(value) for value in inputs.get("args", [])]
@@ -139,9 +141,7 @@ def _ops_reduce(case: Case) -> Any:
 
 def _ops_broadcast(case: Case) -> Any:
     to = _destinations(case, case.inputs["destinations"], None)
-    return distribute.ReductionToOneDevice().broadcast(
-        array(case.inputs["tensor"]), to
-    )
+    return distribute.ReductionToOneDevice().broadcast(array(case.inputs["tensor"]), to)
 
 
 def _all_reduce_by(case: Case) -> Any:

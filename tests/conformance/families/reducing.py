@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -78,7 +77,7 @@ def _gather(case: Case) -> Any:
 
 def _local_results(case: Case) -> Any:
     inputs = case.inputs
-    given = inputs["value"] if "value" in inputs else inputs
+    given = inputs.get("value", inputs)
     return case.strategy.experimental_local_results(components(given))
 
 
@@ -103,7 +102,5 @@ CASES = {
     "Strategy.reduce": [_reduce, _reduce_by_aggregation],
     "Strategy.gather": _gather,
     "Strategy.experimental_local_results": _local_results,
-    "Strategy.experimental_distribute_values_from_function": partial(
-        _values_from_function
-    ),
+    "Strategy.experimental_distribute_values_from_function": _values_from_function,
 }

@@ -108,7 +108,8 @@ def all_reduce(case: Case) -> Any:
         given, options = _options(given)
     op = case.inputs.get("op", "SUM")
     return in_replicas(
-        case, lambda: context().all_reduce(op, value_of(given, number(), "nest"), options)
+        case,
+        lambda: context().all_reduce(op, value_of(given, number(), "nest"), options),
     )
 
 

@@ -57,7 +57,9 @@ def _run(case: Case) -> Any:
         return strategy.run(lambda: strategy.run(lambda: 1))
     if "args" in inputs:
         return strategy.run(
-            lambda *given: evaluate(inputs["fn"], **dict(zip("xyz", given))),
+            lambda *given: evaluate(
+                inputs["fn"], **dict(zip("xyz", given, strict=False))
+            ),
             args=[components(value) for value in inputs["args"]],
         )
     known = {"raises KeyError('boom') on replica 1": _boom, **RETURNS}

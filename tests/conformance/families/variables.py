@@ -13,12 +13,12 @@ from conformance.expressions import array, evaluate, per_replica
 from strategy import Component, Variable, VariableAggregation, VariableSynchronization
 
 
-def make(case: Case, initial: Any = 1.0, **fields: Any) -> Any:
+def make(case: Case, otherwise: Any = 1.0, **fields: Any) -> Any:
     """Return the variable that a case describes, made in its strategy's scope."""
-    inputs = {**case.inputs, **fields}
+    inputs = {"initial": otherwise, **case.inputs, **fields}
     with case.strategy.scope():
         return Variable(
-            array(inputs.get("initial", initial), inputs.get("dtype", np.float32)),
+            array(inputs["initial"], inputs.get("dtype", np.float32)),
             synchronization=VariableSynchronization[
                 inputs.get("synchronization", "ON_WRITE")
             ],
@@ -115,6 +115,8 @@ def _in_other_scope(case: Case) -> Any:
 
 def _creation(case: Case) -> Any:
     inputs = case.inputs
+    if case.kind == "MultiWorkerMirrored":
+        return _made_by_worker(case)
     if inputs.get("context") == "run":
         return _made_in_run(case)
     if inputs.get("aggregation") == "the string 'SUM'":
@@ -141,6 +143,17 @@ def _creation(case: Case) -> Any:
             "read": read,
             "tensor": np.asarray(variable),
         }
+
+
+def _made_by_worker(case: Case) -> Any:
+    """Return what a worker sees of a variable with initial values that differ."""
+    initial = evaluate(case.inputs["initial"], task_index=case.rank)
+    variable = make(case, initial=initial)
+    return {
+        "n_components": len(variable.values),
+        "type": VARIABLE_KINDS[variable.kind],
+        "value": variable.read_value(),
+    }
 
 
 def _made_in_run(case: Case) -> Any:

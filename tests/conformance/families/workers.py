@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import time
 from typing import Any
 
 import numpy as np
 
 import strategy as distribute
-from conformance.case import Case
-from conformance.encoding import VARIABLE_KINDS
+from conformance.case import Case, NotUnderstood
 from conformance.expressions import array, evaluate, per_replica
 from conformance.families import replicas, running, variables
 
@@ -49,7 +50,9 @@ def _run(case: Case) -> Any:
 
 
 def _local_results(case: Case) -> Any:
-    known = {"run(replica_id)": lambda: case.strategy.run(running.RETURNS["replica_id"])}
+    known = {
+        "run(replica_id)": lambda: case.strategy.run(running.RETURNS["replica_id"])
+    }
     return case.strategy.experimental_local_results(case.table("value", known)())
 
 
@@ -74,51 +77,45 @@ def _gather(case: Case) -> Any:
     return case.strategy.gather(_mine(case), case.inputs.get("axis", 0))
 
 
-def _all_reduce(case: Case, op: str) -> Any:
-    inputs = case.inputs
-    if "who" in inputs:
+def _all_reduce(case: Case) -> Any:
+    """Run what has a value, with SUM, and the cases of workers that do not come."""
+    if "who" in case.inputs:
         return _only_the_first(case)
-    if "after" in inputs:
+    if "after" in case.inputs:
         return _after_a_timeout(case)
-    return replicas.all_reduce(
-        Case(case.api, {"op": op, **inputs}, case.mode, case.strategy_spec, case.rank)
-    )
+    return _all_reduce_by("SUM", case)
 
 
-def _sum_or_mean(op: str) -> Any:
-    """The cases do not say which op was used; one of the two must fit."""
-    return lambda case: _all_reduce(case, op)
+def _all_reduce_mean(case: Case) -> Any:
+    """Run what has a value with MEAN: the cases do not say which op was used."""
+    if "value" not in case.inputs:
+        raise NotUnderstood("no value")
+    return _all_reduce_by("MEAN", case)
 
 
-def _late(case: Case) -> Any:
-    options = distribute.CommunicationOptions(
-        timeout_seconds=case.inputs.get("timeout_seconds", 2)
-    )
-    return case.strategy.run(
-        lambda: replicas.context().all_reduce("SUM", np.float32(1), options)
-    )
+def _all_reduce_by(op: str, case: Case) -> Any:
+    inputs = {"op": op, **case.inputs}
+    return replicas.all_reduce(dataclasses.replace(case, inputs=inputs))
+
+
+def _ones(options: Any = None) -> Any:
+    return replicas.context().all_reduce("SUM", np.float32(1), options)
 
 
 def _only_the_first(case: Case) -> Any:
     case.table("who", {"only worker 0 calls": None})
-    return _late(case) if case.rank == 0 else "worker 1 did not take part"
+    seconds = case.inputs["timeout_seconds"]
+    options = distribute.CommunicationOptions(timeout_seconds=seconds)
+    strategy = case.strategy  # made by both
+    if case.rank == 0:
+        return strategy.run(_ones, args=(options,))
+    time.sleep(seconds + 1)
+    return "worker 1 did not take part"
 
 
 def _after_a_timeout(case: Case) -> Any:
     case.table("after", {"a timed out collective": None})
-    return case.strategy.run(
-        lambda: replicas.context().all_reduce("SUM", np.float32(1))
-    )
-
-
-def _variable(case: Case) -> Any:
-    initial = evaluate(case.inputs["initial"], task_index=case.rank)
-    variable = variables.make(case, initial, initial=initial)
-    return {
-        "n_components": len(variable.values),
-        "type": VARIABLE_KINDS[variable.kind],
-        "value": variable.read_value(),
-    }
+    return case.strategy.run(_ones)
 
 
 def _assign(synchronization: str) -> Any:
@@ -163,9 +160,8 @@ CASES = {
     "reduce_to": _reduce_to,
     "batch_reduce_to": _batch_reduce_to,
     "gather": _gather,
-    "all_reduce": [_sum_or_mean("SUM"), _sum_or_mean("MEAN")],
+    "all_reduce": [_all_reduce, _all_reduce_mean],
     "all_gather": replicas.all_gather,
-    "tf.Variable": [variables.CASES["tf.Variable"], _variable],
     "assign": [_assign("ON_WRITE"), _assign("ON_READ")],
     "merge_call": _merge_call,
     "copy.deepcopy": _deepcopy,

@@ -3,7 +3,7 @@ import pytest
 
 import collectives
 import strategy as distribute
-from strategy.cross_device_ops import group_by_size
+from strategy.packs import group_by_size
 
 FLOAT_BYTES = 4
 
