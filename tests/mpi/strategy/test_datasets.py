@@ -3,6 +3,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
+import strategy as distribute
 from strategy import InputContext, InputError, PerReplica, data
 from strategy.data import AutoShardPolicy, Dataset
 
@@ -112,8 +113,11 @@ def test_rows_that_are_not_batches_are_refused(strategy):
         steps(strategy.experimental_distribute_dataset(rows))
 
 
+@pytest.mark.parametrize("local", [1, 2, 3])
 @pytest.mark.parametrize("policy", [AutoShardPolicy.DATA, AutoShardPolicy.FILE])
-def test_every_element_once_per_epoch(strategy, comm, tmp_path_factory, policy):
+def test_every_element_once_per_epoch(comm, tmp_path_factory, policy, local):
+    devices = [f"CPU:{index}" for index in range(local)]
+    strategy = distribute.MultiWorkerMirroredStrategy(devices=devices)
     folder = comm.broadcast_object(str(tmp_path_factory.mktemp("lines")))
     paths = [f"{folder}/{file}.txt" for file in range(7)]
     if comm.rank == 0:
@@ -126,14 +130,17 @@ def test_every_element_once_per_epoch(strategy, comm, tmp_path_factory, policy):
     dataset = Dataset.from_text(paths).map(int).shuffle().batch(4)
     shared = strategy.experimental_distribute_dataset(dataset.with_options(options))
     everything = [100 * file + line for file in range(7) for line in range(file)]
+    orders = []
     for _ in range(2):
-        mine = [
-            np.asarray(step.values[0] if comm.size > 1 else step) for step in shared
-        ]
+        mine = [strategy.experimental_local_results(step) for step in shared]
+        assert {len(step) for step in mine} == {local}
         lengths = comm.all_gather_object(len(mine))
         assert len(set(lengths)) == 1
-        seen = comm.all_gather_object([int(x) for step in mine for x in step])
-        assert sorted(chain(*seen)) == everything
+        rows = [int(x) for step in mine for part in step for x in part]
+        seen = [*chain(*comm.all_gather_object(rows))]
+        assert sorted(seen) == everything
+        orders.append(seen)
+    assert orders[0] != orders[1]
 
 
 @pytest.mark.ranks(2, 3)
