@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 # The top level of each package from the ground up; what lies in a folder goes with it.
 LAYERS = {
     "collectives": (
-        "_version errors options partition launchers launcher ending fence",
+        "_version errors options partition launchers launcher ending fence shadowing",
         "descriptor arena backing board waiting watchdog schedules buffers kernels "
         "narrow narrow_loops handles recorder tracefile cycles forks window racing "
         "laid registered",
