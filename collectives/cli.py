@@ -22,6 +22,7 @@ COMMANDS = {
     "bench": ("collectives.bench", "measure a collective against the raw MPI call"),
     "bench strategy": ("strategy.bench", "measure what a strategy adds to it"),
     "doctor": ("collectives.doctor", "check this machine, its MPI and this job"),
+    "cluster": ("strategy.cluster_command", "show which task of a cluster a rank is"),
     "trace": ("collectives.trace", "compare what the ranks of a failed job did last"),
 }
 
@@ -32,7 +33,7 @@ HELP = "\n".join(
         "       ringfold --version | --help",
         "",
         *(f"  {name:16}{what}" for name, (_, what) in COMMANDS.items()),
-        "  SCRIPT.py       run a script such that a failure on one rank ends the whole job",
+        "  SCRIPT.py       run a script; a failure on one rank ends the whole job",
         "",
         "ringfold COMMAND --help says more; python -m collectives is the same program.",
     ]

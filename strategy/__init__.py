@@ -4,9 +4,9 @@ Written `import strategy as distribute`: names and behaviour are those of
 `tf.distribute`. Numbers become arrays by NumPy's rules (a Python float is float64).
 """
 
-from strategy import experimental, gradients
+from strategy import cluster_resolver, data, experimental, gradients
 from strategy.base import Strategy
-from strategy.cluster_resolver import ClusterResolver, TFConfigClusterResolver
+from strategy.checkpoint import Checkpoint, CheckpointManager
 from strategy.communication import Communication
 from strategy.contexts import (
     experimental_set_strategy,
@@ -19,19 +19,23 @@ from strategy.cross_device_ops import (
     NcclAllReduce,
     ReductionToOneDevice,
 )
-from strategy.datasets import Dataset
-from strategy.distributed_dataset import DistributedDataset
+from strategy.distributed_dataset import DistributedDataset, DistributedIterator
 from strategy.errors import (
+    CheckpointError,
     ClusterError,
+    DamagedCheckpointError,
     ElementTypeError,
+    InputError,
     MergeCallError,
     MixedStrategiesError,
+    OutOfRangeError,
     ReduceOpError,
     StructureError,
+    UnbatchedError,
 )
 from strategy.extended import StrategyExtended
 from strategy.indexed_slices import IndexedSlices
-from strategy.input_context import InputContext
+from strategy.input_context import InputContext, InputOptions, InputReplicationMode
 from strategy.mirrored import MirroredStrategy
 from strategy.multi_worker import MultiWorkerMirroredStrategy
 from strategy.one_device import OneDeviceStrategy
@@ -51,21 +55,27 @@ from strategy.values import DistributedValues, Mirrored, PerReplica, ValueContex
 from strategy.variables import Component, Variable
 
 __all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "CheckpointManager",
     "ClusterError",
-    "ClusterResolver",
     "CollectiveCommunication",
     "Communication",
     "CommunicationImplementation",
     "CommunicationOptions",
     "Component",
     "CrossDeviceOps",
-    "Dataset",
+    "DamagedCheckpointError",
     "DistributedDataset",
+    "DistributedIterator",
     "DistributedValues",
     "ElementTypeError",
     "HierarchicalCopyAllReduce",
     "IndexedSlices",
     "InputContext",
+    "InputError",
+    "InputOptions",
+    "InputReplicationMode",
     "MergeCallError",
     "Mirrored",
     "MirroredStrategy",
@@ -73,6 +83,7 @@ __all__ = [
     "MultiWorkerMirroredStrategy",
     "NcclAllReduce",
     "OneDeviceStrategy",
+    "OutOfRangeError",
     "PerReplica",
     "ReduceOp",
     "ReduceOpError",
@@ -82,11 +93,13 @@ __all__ = [
     "Strategy",
     "StrategyExtended",
     "StructureError",
-    "TFConfigClusterResolver",
+    "UnbatchedError",
     "ValueContext",
     "Variable",
     "VariableAggregation",
     "VariableSynchronization",
+    "cluster_resolver",
+    "data",
     "experimental",
     "experimental_set_strategy",
     "get_replica_context",

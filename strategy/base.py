@@ -11,7 +11,7 @@ import numpy as np
 from strategy import contexts, nest
 from strategy.cluster_resolver import ClusterResolver
 from strategy.extended import StrategyExtended
-from strategy.input_context import InputContext
+from strategy.input_context import InputContext, InputOptions
 from strategy.options import RunOptions
 from strategy.reduce_op import ReduceOp, mean_dtype
 from strategy.replica_context import ReplicaContext
@@ -116,25 +116,30 @@ class Strategy:
             for index in range(len(self._extended.replica_ids))
         )
 
-    def experimental_distribute_dataset(self, dataset: Iterable[Any]) -> Iterable[Any]:
+    def experimental_distribute_dataset(
+        self, dataset: Iterable[Any], options: InputOptions | None = None
+    ) -> Iterable[Any]:
         """Return this process's share of `dataset`, a re-iterable of global batches.
 
         Every process must give the same batches in the same order. A batch of b rows
-        is cut into pieces of ceil(b/n), one for each of the n replicas; the last ones
-        may be short or empty, so that all replicas make the same number of steps.
+        is cut into pieces, one for each of the n replicas; the last ones may be short
+        or empty, so that all replicas make the same number of steps. A `data.Dataset`
+        says in its options how processes share it: see `data.AutoShardPolicy`.
         """
         with self.scope():
-            return self._extended.distribute_dataset(dataset)
+            return self._extended.distribute_dataset(dataset, options)
 
     def distribute_datasets_from_function(
-        self, dataset_fn: Callable[[InputContext], Iterable[Any]]
+        self,
+        dataset_fn: Callable[[InputContext], Iterable[Any]],
+        options: InputOptions | None = None,
     ) -> Iterable[Any]:
         """Return the batches that `dataset_fn` makes for this process, uncut.
 
         Processes with fewer batches get empty ones until all have come to their end.
         """
         with self.scope():
-            return self._extended.distribute_from_function(dataset_fn)
+            return self._extended.distribute_from_function(dataset_fn, options)
 
     def experimental_distribute_values_from_function(
         self, value_fn: Callable[[ValueContext], Any]

@@ -34,6 +34,8 @@ class CentralStorageStrategy(Strategy):
 class CentralStorageExtended(ReplicatedExtended):
     """Replicas as a mirrored strategy has them, and one component for all of them."""
 
+    pads_input = False
+
     def __init__(
         self, strategy: Strategy, devices: tuple[str, ...], central: str
     ) -> None:

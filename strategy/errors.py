@@ -33,3 +33,26 @@ class MixedStrategiesError(RuntimeError):
 
 class MergeCallError(RuntimeError):
     """The replicas of a process did not all meet at the same call."""
+
+
+class UnbatchedError(ValueError, IndexError):
+    """A dataset whose elements have no rows to share out.
+
+    An `IndexError` too, because that is what `tf.distribute` raises here.
+    """
+
+
+class OutOfRangeError(IndexError):
+    """The next step of a dataset was asked for after the last one."""
+
+
+class InputError(RuntimeError):
+    """Another rank could not make its input, or makes another one."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint and the variables, or what the ranks ask for, do not fit."""
+
+
+class DamagedCheckpointError(CheckpointError):
+    """A checkpoint file is not what was written."""

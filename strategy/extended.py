@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import collectives
 from strategy import contexts, nest
 from strategy.cluster_resolver import ClusterResolver
 from strategy.communication import Communication
 from strategy.cross_device_ops import copies
-from strategy.input_context import InputContext
+from strategy.input_context import InputContext, InputOptions
 from strategy.options import CommunicationOptions, RunOptions
 from strategy.reduce_op import ReduceOp
 from strategy.replica_context import ReplicaContext
@@ -41,6 +42,8 @@ class StrategyExtended:
     """The number of replicas on all ranks together."""
     cluster_resolver: ClusterResolver | None = None
     """Says which task this process is, None for a strategy of one process."""
+    comm: collectives.Communicator | None = None
+    """The processes that act together, None where there is one."""
     should_checkpoint: bool = True
     """Whether this process writes the checkpoint that is kept."""
     should_save_summary: bool = True
@@ -246,12 +249,16 @@ class StrategyExtended:
         """Return what `value_fn` gives for each local replica."""
         return value_fn(ValueContext())
 
-    def distribute_dataset(self, dataset: Iterable[Any]) -> Iterable[Any]:
+    def distribute_dataset(
+        self, dataset: Iterable[Any], options: InputOptions | None = None
+    ) -> Iterable[Any]:
         """Return each replica's share of the batches in `dataset`."""
         return dataset
 
     def distribute_from_function(
-        self, dataset_fn: Callable[[InputContext], Iterable[Any]]
+        self,
+        dataset_fn: Callable[[InputContext], Iterable[Any]],
+        options: InputOptions | None = None,
     ) -> Iterable[Any]:
         """Return the batches that `dataset_fn` makes for this process."""
         return dataset_fn(InputContext())

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import collectives
 from strategy.base import Strategy
-from strategy.cluster_check import check_facts, read_facts
-from strategy.cluster_resolver import (
-    ClusterResolver,
-    MPIClusterResolver,
-    TFConfigClusterResolver,
-)
+from strategy.cluster_check import checked_resolver
+from strategy.cluster_resolver import ClusterResolver
 from strategy.collective_all_reduce import CollectiveAllReduce
 from strategy.devices import local_devices
-from strategy.distributed_dataset import DistributedDataset, rows_of_piece
 from strategy.errors import ClusterError
-from strategy.input_context import InputContext
 from strategy.options import CommunicationOptions
 from strategy.reduce_op import ReduceOp
 from strategy.replicated import ReplicatedExtended
@@ -46,7 +40,7 @@ class MultiWorkerMirroredStrategy(Strategy):
     ) -> None:
         comm = collectives.world()
         options = _agreed_options(comm, communication_options)
-        resolver = _agreed_resolver(comm, cluster_resolver)
+        resolver = checked_resolver(comm, cluster_resolver)
         _agree_on_devices(comm, devices)
         super().__init__(MultiWorkerExtended(self, comm, resolver, options, devices))
 
@@ -73,7 +67,7 @@ class MultiWorkerExtended(ReplicatedExtended):
         names = local_devices(devices, job, task)
         self._collective = CollectiveAllReduce(comm, options)
         super().__init__(strategy, names, self._collective)
-        self.comm = comm
+        self.comm: collectives.Communicator = comm
         first = comm.rank * len(names)
         self.replica_ids = tuple(range(first, first + len(names)))
         self.num_replicas_in_sync = comm.size * len(names)
@@ -105,18 +99,6 @@ class MultiWorkerExtended(ReplicatedExtended):
 
     def _is_mirrored(self) -> bool:
         return self.comm.size == 1 < len(self.replica_ids)
-
-    def distribute_dataset(self, dataset: Iterable[Any]) -> DistributedDataset:
-        """Return this rank's piece of each batch."""
-        part = rows_of_piece(self.comm.rank, self.comm.size)
-        return DistributedDataset(dataset, self.comm, part)
-
-    def distribute_from_function(
-        self, dataset_fn: Callable[[InputContext], Iterable[Any]]
-    ) -> DistributedDataset:
-        """Return the batches that `dataset_fn` makes for this rank."""
-        context = InputContext(self.comm.size, self.comm.rank, self.comm.size)
-        return DistributedDataset(dataset_fn(context), self.comm)
 
 
 def _agree_on_devices(
@@ -155,13 +137,3 @@ def _agreed_options(
                 f"rank {rank} has {theirs}"
             )
     return given
-
-
-def _agreed_resolver(
-    comm: collectives.Communicator, resolver: ClusterResolver | None
-) -> ClusterResolver:
-    """Return what tells the cluster, after checking all ranks' facts against MPI."""
-    source = "TF_CONFIG" if resolver is None else "cluster_resolver"
-    asked = TFConfigClusterResolver() if resolver is None else resolver
-    told = check_facts(comm.all_gather_object(read_facts(asked)), source)
-    return asked if told else MPIClusterResolver(comm)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,15 @@ from strategy import contexts, local_reduce, nest
 from strategy.collective_all_reduce import CollectiveAllReduce
 from strategy.communication import Communication
 from strategy.cross_device_ops import CrossDeviceOps, per_replica
+from strategy.distributed_dataset import (
+    DistributedDataset,
+    distribute,
+    from_function,
+)
 from strategy.errors import StructureError
 from strategy.extended import StrategyExtended
 from strategy.indexed_slices import IndexedSlices
+from strategy.input_context import InputContext, InputOptions
 from strategy.options import CommunicationOptions, RunOptions
 from strategy.reduce_op import ReduceOp
 from strategy.replica_context import ReplicaContext
@@ -40,6 +46,9 @@ class ReplicatedExtended(StrategyExtended):
 
     They are all the replicas there are, unless a subclass has more processes.
     """
+
+    pads_input = True
+    """Whether replicas without a batch get an empty one, so that all of it is seen."""
 
     def __init__(
         self, strategy: Strategy, devices: tuple[str, ...], ops: CrossDeviceOps
@@ -228,6 +237,29 @@ class ReplicatedExtended(StrategyExtended):
         """Return what `value_fn` gives for each local replica."""
         size = self.num_replicas_in_sync
         return PerReplica([value_fn(ValueContext(i, size)) for i in self.replica_ids])
+
+    def distribute_dataset(
+        self, dataset: Iterable[Any], options: InputOptions | None = None
+    ) -> DistributedDataset:
+        """Return the local replicas' pieces of each batch."""
+        return distribute(
+            dataset, self._input_context, self.comm, options, self.pads_input
+        )
+
+    def distribute_from_function(
+        self,
+        dataset_fn: Callable[[InputContext], Iterable[Any]],
+        options: InputOptions | None = None,
+    ) -> DistributedDataset:
+        """Return the batches that `dataset_fn` makes for this process."""
+        return from_function(
+            dataset_fn, self._input_context, self.comm, options, self.pads_input
+        )
+
+    @property
+    def _input_context(self) -> InputContext:
+        size, rank = (self.comm.size, self.comm.rank) if self.comm else (1, 0)
+        return InputContext(size, rank, self.num_replicas_in_sync)
 
     def _packed(self) -> CollectiveAllReduce:
         if isinstance(self._ops, CollectiveAllReduce):

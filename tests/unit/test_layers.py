@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 # The top level of each package from the ground up; what lies in a folder goes with it.
 LAYERS = {
     "collectives": (
-        "_version errors options partition launchers launcher ending fence",
+        "_version errors options partition launchers launcher ending fence shadowing",
         "descriptor arena backing board waiting watchdog schedules buffers kernels "
         "narrow narrow_loops handles recorder tracefile cycles forks window racing "
         "laid registered",
@@ -28,14 +28,16 @@ LAYERS = {
     ),
     "strategy": (
         "errors options nest reduce_op devices indexed_slices partitioners "
-        "cluster_resolver",
-        "contexts values variables variable_rules scatter cluster_check input_context",
-        "communication local_reduce packs",
+        "cluster_resolver multi_worker_util",
+        "contexts values variables variable_rules scatter cluster_check input_context "
+        "data",
+        "communication local_reduce packs distributed_dataset",
         "cross_device_ops collective_all_reduce",
         "replicas replica_context gradients base extended replicated",
-        "one_device mirrored central_storage multi_worker datasets distributed_dataset",
+        "one_device mirrored central_storage multi_worker checkpoint",
         "experimental bench",
         "__init__",
+        "cluster_command",
     ),
 }
 
