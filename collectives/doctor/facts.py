@@ -17,6 +17,7 @@ from collectives.doctor.memory import MemoryFacts, memory_facts
 from collectives.errors import InvalidArgumentError
 from collectives.launcher import LaunchFacts, read_launch
 from collectives.options import Options
+from collectives.shadowing import hiding
 from collectives.topology import MPIFacts, Topology, usable_cores
 
 # Environment variables that matter, most of which should be the same on every rank.
@@ -93,6 +94,8 @@ class ProcessFacts:
     environment: dict[str, str]
     bad_option: str = ""
     problem: str = ""
+    hiding: str = ""
+    """The file that a script in this folder gets in place of the package strategy."""
 
 
 def process_facts(topology: Topology | None = None, problem: str = "") -> ProcessFacts:
@@ -117,6 +120,7 @@ def process_facts(topology: Topology | None = None, problem: str = "") -> Proces
         environment=_environment(os.environ),
         bad_option=_bad_option(),
         problem=problem,
+        hiding=str(hiding(Path.cwd()) or ""),
     )
 
 
