@@ -49,8 +49,10 @@ class Slices:
     def open(self, epoch: int) -> Stream:
         """Return the rows in order; what they give is a copy."""
 
+        leaves = nest.flatten(self.arrays)
+
         def row(number: int) -> Any:
-            return nest.map_structure(lambda array: array[number].copy(), self.arrays)
+            return nest.unflatten(self.arrays, [leaf[number].copy() for leaf in leaves])
 
         def rows(numbers: list[int]) -> Any:
             # One index array for all leaves; of a list each leaf would make its own.
