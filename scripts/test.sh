@@ -78,10 +78,6 @@ run() {
         $((SECONDS - start)) "$result")")
 }
 
-folder_of() {
-    if [ "$1" = mpich ]; then echo .venv; else echo ".venv-$1"; fi
-}
-
 for mpi in "${mpis[@]}"; do
     environment "$(folder_of "$mpi")" "$mpi" demo dev
 done
