@@ -61,6 +61,7 @@ host() {
     mount -t tmpfs -o mode=1777 tmpfs /dev/shm
     mount -t tmpfs -o mode=755 tmpfs /run
     mkdir /run/sshd
+    mkdir -m 1777 /run/tmp
     mount --bind "$state/hosts" /etc/hosts
     mount --bind "$state/ssh_config" /etc/ssh/ssh_config
     ip link set lo up
@@ -102,7 +103,7 @@ inside() {
     # Entering a mount namespace leads to its root.
     # shellcheck disable=SC2016
     nsenter --target "$pid" --mount --uts --ipc --net --pid \
-        bash -c 'cd "$0" && exec "$@"' "$PWD" "$@"
+        bash -c 'export TMPDIR=/run/tmp; cd "$0" && exec "$@"' "$PWD" "$@"
 }
 
 write_files() {
@@ -120,6 +121,8 @@ Host *
     StrictHostKeyChecking yes
     BatchMode yes
     LogLevel ERROR
+    ServerAliveInterval 2
+    ServerAliveCountMax 3
 CONFIG
     cat >"$state/sshd_config" <<CONFIG
 HostKey $state/host_key
@@ -130,6 +133,9 @@ StrictModes no
 UsePAM no
 PidFile none
 MaxStartups 100
+ClientAliveInterval 2
+ClientAliveCountMax 3
+SetEnv TMPDIR=/run/tmp
 CONFIG
 }
 

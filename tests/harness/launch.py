@@ -67,6 +67,7 @@ LAUNCHERS = (
         # mpirun is a script around this one, and grumbles at spaces in its path.
         program="mpiexec.hydra",
         variables={"I_MPI_PIN": "0"},
+        hostfile="-machinefile",  # with -f it fills the cores of each host
     ),
 )
 
