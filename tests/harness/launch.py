@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 BIN = Path(sys.prefix) / "bin"
+HOSTS = Path(__file__).parents[2] / "scripts" / "hosts.sh"
 SHM = Path("/dev/shm")
 
 # Variables with these prefixes make a program believe that it is a rank.
@@ -118,7 +119,7 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def run_mpi(
-    ranks: int,
+    ranks: int | str,
     script: str,
     *,
     timeout: float = 60.0,
@@ -127,6 +128,7 @@ def run_mpi(
 ) -> subprocess.CompletedProcess[str]:
     """Run the Python text `script` on `ranks` ranks, in an empty folder.
 
+    `ranks` may be how many on each of the hosts that are up, as in "2,1,2".
     Returns the launcher's exit status and texts, whatever they are. A job that has not
     ended after `timeout` seconds is killed, and is an AssertionError with its output.
     """
@@ -134,7 +136,7 @@ def run_mpi(
     with tempfile.TemporaryDirectory(prefix="ringfold-test-") as folder:
         path = Path(folder) / "script.py"
         path.write_text(script, encoding="utf-8")
-        job = command(ranks, [sys.executable, str(path), *args])
+        job = _job(ranks, [sys.executable, str(path), *args])
         # Files, not pipes: a rank that outlives its launcher keeps a pipe open, and
         # whoever reads it waits for that rank.
         with open(f"{folder}/out", "w+b") as out, open(f"{folder}/err", "w+b") as err:
@@ -162,6 +164,14 @@ def run_mpi(
             f"stdout:\n{texts[0]}\nstderr:\n{texts[1]}"
         )
     return subprocess.CompletedProcess(job, process.returncode, *texts)
+
+
+def _job(ranks: int | str, program: Sequence[str]) -> list[str]:
+    """Return the command for ranks here, or on the hosts of `scripts/hosts.sh`."""
+    if isinstance(ranks, int):
+        return command(ranks, program)
+    how = ["run", "--ranks", ranks, "--mpi", installed().name, "--"]
+    return ["env", f"HOSTS_ENV={sys.prefix}", str(HOSTS), *how, *program]
 
 
 def _kill_group(process: "subprocess.Popen[bytes]") -> None:
