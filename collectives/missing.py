@@ -12,7 +12,12 @@ MOST_ASKED = 1024
 """In larger groups nobody asks: all would ask all, at a time when little works."""
 
 
-def missing(group: Group, timeout_s: float, peers: Sequence[int] | None = None) -> str:
+def missing(
+    group: Group,
+    timeout_s: float,
+    peers: Sequence[int] | None = None,
+    first: bool = True,
+) -> str:
     """Return who has not arrived and what each was last seen doing.
 
     Ranks of other hosts are asked, which takes up to `GRACE_S`; afterwards the call
@@ -22,6 +27,8 @@ def missing(group: Group, timeout_s: float, peers: Sequence[int] | None = None) 
         group: the ranks.
         timeout_s: the deadline that has passed; asking takes no longer than that.
         peers: whom the call was about, where that is not all; only they are asked.
+        first: whether nobody else has given up the call before. Who has may end the
+            job once he has waited for the answers; the others must be done earlier.
     """
     seen = group.absent(peers)
     if peers is None and group.one_board:
@@ -33,10 +40,10 @@ def missing(group: Group, timeout_s: float, peers: Sequence[int] | None = None) 
         seen_here = [_lines(group, seen)] if seen else []
         unseen = f"{len(far)} ranks are on other hosts and cannot be seen from here"
         return "; ".join([*seen_here, unseen])
-    told = others if peers is None else sorted(far)
-    grace_s = min(GRACE_S, timeout_s)
-    answers = group.rollcall.ask(told, far, group.presence(), grace_s)
-    for rank in sorted(answers):
+    asked = others if peers is None else sorted(far)
+    grace_s = min(GRACE_S, timeout_s) / (1 if first else 2)
+    answers = group.rollcall.ask(asked, group.presence(), grace_s)
+    for rank in sorted(far & answers.keys()):
         seen.update({r: s for r, s in answers[rank].sightings.items() if r in far})
         if peers is not None or answers[rank].sequence != group.sequence:
             seen[rank] = f"is in {answers[rank].doing}"

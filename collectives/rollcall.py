@@ -58,6 +58,8 @@ class RollCall:
     def __init__(self, messages: Messages) -> None:
         """Use `messages`; nothing is sent before somebody asks."""
         self._messages = messages
+        self._gave_up: set[int] = set()
+        """The ranks that have given up the call that this rank is in."""
         self._questions: list[tuple[int, Array, Pending]] = []
         self._kept: list[tuple[Pending, Array]] = []
         """What the transport may still read or write."""
@@ -65,7 +67,7 @@ class RollCall:
     def look(self, presence: Callable[[], Presence]) -> int:
         """Answer all who ask; return a rank that has given up this call, or -1.
 
-        Does not block; costs a microsecond when nobody asks.
+        Does not block. A rank has given up a call for good: it breaks the group.
         """
         messages = self._messages
         while (peer := messages.arrived(QUESTION_TAG)) >= 0:
@@ -74,39 +76,40 @@ class RollCall:
             self._questions.append((peer, room, pending))
             if not pending.done():
                 break
-        gave_up = -1
         for question in [one for one in self._questions if one[2].done()]:
             self._questions.remove(question)
             (peer, room, _), mine = question, presence()
             self._send(peer, mine.pack(), ANSWER_TAG)
             if int(room.view(np.int64)[0]) == mine.sequence >= 0:
-                gave_up = peer
-        return gave_up
+                self._gave_up.add(peer)
+        return min(self._gave_up, default=-1)
 
     def ask(
-        self, told: Iterable[int], awaited: set[int], presence: Presence, grace_s: float
+        self, ranks: Iterable[int], presence: Presence, grace_s: float
     ) -> dict[int, Presence]:
-        """Ask the ranks `told`; return the answers of those `awaited` among them.
+        """Ask `ranks`; return the answers of those that are there, after `grace_s`.
 
-        Returns when all of them have answered, or after `grace_s` seconds; meanwhile
-        this rank answers the others.
+        Returns before that only when all have answered and do not need this rank any
+        more, having given up the call themselves: until then it answers them.
         """
         question = np.array([presence.sequence], np.int64).view(np.uint8)
         posted: dict[int, tuple[Pending, Array]] = {}
-        for peer in told:
+        for peer in ranks:
             room = np.empty(ANSWER_BYTES, np.uint8)
             pending = self._messages.receive(peer, room, ANSWER_TAG)
             posted[peer] = pending, room
             self._send(peer, question, QUESTION_TAG)
         self._kept += posted.values()
         answers: dict[int, Presence] = {}
+        dependent = set(posted) if presence.sequence >= 0 else set()
         end = time.monotonic() + grace_s
         while True:
             self.look(lambda: presence)
             for peer in [peer for peer in posted if posted[peer][0].done()]:
                 answers[peer] = Presence.unpack(posted.pop(peer)[1])
-            if awaited <= answers.keys() or time.monotonic() > end:
-                return {peer: answers[peer] for peer in awaited & answers.keys()}
+            settled = not posted and dependent <= self._gave_up
+            if settled or time.monotonic() > end:
+                return answers
             time.sleep(PAUSE_S)
 
     def _send(self, peer: int, data: Array, tag: int) -> None:
