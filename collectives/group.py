@@ -27,6 +27,7 @@ from collectives.kernels import Array
 from collectives.racing import Race
 from collectives.recorder import Members, Site, here
 from collectives.registered import Results
+from collectives.rollcall import Presence, RollCall
 from collectives.topology import Topology
 from collectives.transport import Messages
 from collectives.waiting import (
@@ -100,6 +101,8 @@ class Group:
         self.broken = ""
         self.closed = False
         self.doing = ""
+        self.collective = True
+        """Whether all members make the call that this rank is in."""
         self.joining = ""
         """What divides a `mean` inside a join; empty outside of one."""
         self.divisor = messages.size
@@ -136,6 +139,7 @@ class Group:
         self._scratch = np.empty(0, np.uint8)
         self._warn_after_s = WARN_S
         self.farewells = Farewells(messages)
+        self.rollcall = RollCall(messages)
         self.lines = -1
         """Where this rank has carved the board's lines from its heap, if it did."""
         if mpi is not None:
@@ -177,6 +181,7 @@ class Group:
                 "communicator; use one communicator a thread"
             )
         self.doing = doing
+        self.collective = collective
         self.sequence += collective
 
     def enter_quickly(self) -> bool:
@@ -186,6 +191,7 @@ class Group:
         if not self._lock.acquire(blocking=False):
             return False
         self.doing = "all_reduce"
+        self.collective = True
         self.sequence += 1
         return True
 
@@ -253,6 +259,12 @@ class Group:
         here = self.topology.local_ranks
         return {rank: self._seen(self.board, rank) for rank in peers if rank in here}
 
+    def presence(self) -> Presence:
+        """Return what to tell of this rank when another one asks."""
+        sequence = self.sequence if self.collective else -1
+        doing = f"{self.doing} #{sequence}" if self.collective else self.doing
+        return Presence(sequence, doing, self.absent())
+
     def _seen(self, board: Board, rank: int) -> str:
         """Return what a rank of this host is seen doing, in this group or elsewhere."""
         sighting = board.seen(rank)
@@ -286,6 +298,9 @@ class Group:
         rank, sequence = self.farewells.heard()
         if rank >= 0 and sequence < self.sequence:
             raise PeerLost(rank, f"left the job after call #{sequence}")
+        gave_up = -1 if self.one_board else self.rollcall.look(self.presence)
+        if gave_up >= 0:
+            raise TimedOut(gave_up)
         if waited_s > self._warn_after_s:
             self._warn_after_s = float("inf")
             absent = [f"rank {rank} {what}" for rank, what in self.absent().items()]

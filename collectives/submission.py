@@ -72,7 +72,8 @@ def fail(
     """
     group = planner.group
     if isinstance(error, TimedOut):
-        raise silence(group, descriptor, planner.options.timeout_s, peers) from None
+        timeout_s = planner.options.timeout_s
+        raise silence(group, descriptor, timeout_s, peers, error.gave_up) from None
     if isinstance(error, PeerLost):
         raise death(group, descriptor, error) from None
     if not isinstance(error, CollectiveError):

@@ -17,8 +17,8 @@ LAYERS = {
         "descriptor arena backing board waiting watchdog schedules buffers kernels "
         "narrow narrow_loops handles recorder tracefile cycles forks window racing "
         "laid registered",
-        "topology transport farewell group",
-        "algorithms selection running deriving opening leaving",
+        "topology transport farewell rollcall group",
+        "algorithms selection running deriving opening leaving missing",
         "packing pickling plans gradient_packs",
         "calls agreement verdicts contents joining",
         "communicator methods background outsider submission among express "
