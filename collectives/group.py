@@ -44,6 +44,7 @@ from collectives.window import Window
 # The tag space (MPI promises 32,767). Data and agreement tags carry the low bits of the
 # sequence number, so that leftovers of a failed call never meet a later one.
 DATA_TAGS = 0x0000
+RESULT_TAGS = 0x2000  # of calls whose messages are of two kinds
 AGREEMENT_TAGS = 0x4000
 SEQUENCE_BITS = 0x1FFF
 
@@ -210,17 +211,29 @@ class Group:
         """
         self._wait(ready, timeout_s, self.spins)
 
-    def hand_over(self, timeout_s: float) -> None:
-        """Wait until all members, on one board, have come to the same hand-over.
+    def hand_over(
+        self, timeout_s: float, meanwhile: Callable[[], object] | None = None
+    ) -> None:
+        """Wait until all members on this board have come to the same hand-over.
+
+        Args:
+            timeout_s: as in `wait`.
+            meanwhile: called again and again while there is nothing but to wait.
 
         Raises:
             TimedOut, PeerLost: as in `wait`.
         """
         board = self.board
         assert board is not None, "a hand-over needs a board"
+
+        def ready() -> bool:
+            if meanwhile is not None:
+                meanwhile()
+            return board.handed_over()
+
         try:
             if not board.hand_over(self.looks):
-                self._wait(board.handed_over, timeout_s)
+                self._wait(ready, timeout_s)
         except BaseException:
             board.withdraw()
             raise

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collectives.algorithms import ALGORITHMS, AUTO, NATIVE, SHARED, TABLE, native
+from collectives.algorithms import (
+    ALGORITHMS,
+    AUTO,
+    HIERARCHICAL,
+    NATIVE,
+    SHARED,
+    TABLE,
+    native,
+)
 from collectives.ending import say
 from collectives.errors import InvalidArgumentError, UnsupportedError
 from collectives.group import Group
@@ -55,8 +63,7 @@ ACROSS_HOSTS: dict[str, Ranges] = {
     # Small ones travel with the agreement; a native call would need a round before it.
     "all_reduce": (
         (0, "recursive_doubling"),
-        ((64 << 10) + 1, NATIVE),
-        (8 << 20, "ring"),
+        ((64 << 10) + 1, HIERARCHICAL),
     ),
 }
 WITHOUT_NATIVE: dict[str, Ranges] = {
@@ -179,11 +186,10 @@ def _refusal(
             )
         if kernel.in_order:
             return "a function as op needs an algorithm that combines in rank order"
-    if row.needs_window and group.size > 1:
-        if not group.one_board:
-            return "the ranks do not all share one memory"
-        if group.no_window:
-            return group.no_window
+    if row.needs_window and group.size > 1 and not group.one_board:
+        return "the ranks do not all share one memory"
+    if (row.needs_window or row.host_windows) and group.size > 1 and group.no_window:
+        return group.no_window
     if row.needs_permission and group.not_direct:
         return group.not_direct
     if row.needs_mpi:
@@ -227,7 +233,10 @@ def _automatic(
         name = _in(WITHOUT_NATIVE[collective], nbytes)
         return Choice(name, f"{size}; not native: {refusal}")
     ranges = WITH_NATIVE if group.one_board else ACROSS_HOSTS
-    return Choice(_in(ranges.get(collective, ((0, NATIVE),)), nbytes), size)
+    name = _in(ranges.get(collective, ((0, NATIVE),)), nbytes)
+    if _refusal(collective, name, nbytes, kernel, group, options):
+        name = _in(WITH_NATIVE.get(collective, ((0, NATIVE),)), nbytes)
+    return Choice(name, size)
 
 
 def _on_one_host(

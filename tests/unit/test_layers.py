@@ -17,7 +17,7 @@ LAYERS = {
         "descriptor arena backing board waiting watchdog schedules buffers kernels "
         "narrow narrow_loops handles recorder tracefile cycles forks window racing "
         "laid registered",
-        "topology transport farewell rollcall group",
+        "topology lanes transport farewell rollcall group",
         "algorithms selection running deriving opening leaving missing",
         "packing pickling plans gradient_packs",
         "calls agreement verdicts contents joining",
