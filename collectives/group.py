@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from collectives.kernels import Array
 from collectives.racing import Race
 from collectives.recorder import Members, Site, here
 from collectives.registered import Results
+from collectives.tables import Table, Tuning
 from collectives.topology import Topology
 from collectives.transport import Messages
 from collectives.waiting import (
@@ -130,6 +132,8 @@ class Group:
         """Where this rank has carved its part of the window."""
         self.plans: dict[Any, dict[Any, Any]] = {}
         """What plans.py keeps, by options; void once there is a window."""
+        self.tables: Sequence[Table] = parent.tables if parent is not None else ()
+        """What `ringfold tune` has found, the same on all ranks."""
         self.race = Race()
         """Which of several algorithms is the fastest at the moment."""
         self._lock = threading.Lock()
@@ -265,6 +269,11 @@ class Group:
         """Return `rank 1`, and its number in the job where that is another."""
         number = self.members.ranks[rank]
         return f"rank {rank}" + (f" ({number} of the job)" if number != rank else "")
+
+    @cached_property
+    def tuning(self) -> Tuning:
+        """What is known of this place: rules, and what moves cost."""
+        return Tuning(self.tables, self.topology)
 
     @property
     def threads(self) -> bool:

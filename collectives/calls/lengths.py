@@ -27,7 +27,7 @@ from collectives.errors import InvalidArgumentError
 from collectives.kernels import Array
 from collectives.partition import Bounds
 from collectives.plans import Planner
-from collectives.selection import wanted
+from collectives.selection import asked
 
 
 def described(
@@ -69,7 +69,7 @@ def requested(
     Raises:
         UnsupportedError: it cannot be had.
     """
-    name = wanted(collective, planner.options, algorithm)
+    name = asked(collective, planner.options, algorithm)
     choice = planner.choose(collective, 0, None, name)
     return name, planner.wants_window(collective, choice)
 

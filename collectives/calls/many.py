@@ -25,7 +25,7 @@ from collectives.gradient_packs import Views
 from collectives.kernels import Array, Kernel, Op, check_op, kernel_for
 from collectives.narrow import narrow_into
 from collectives.plans import Plan, Planner
-from collectives.selection import wanted
+from collectives.selection import asked
 
 WITHOUT_LIMIT = 1 << 62  # bytes in a pack that goes through a window as it is
 
@@ -112,7 +112,7 @@ def _plan(
         together = course(WITHOUT_LIMIT)
         if together != courses["apart"]:
             courses = {"together": together, **courses}
-    name = wanted("all_reduce", planner.options, algorithm)
+    name = asked("all_reduce", planner.options, algorithm)
     moves = courses["apart"]
     descriptor = _describe("all_reduce_many", given, -1, bytes_per_pack, moves, name)
     return _Known(descriptor, kernels, courses)
@@ -141,7 +141,7 @@ def broadcast_many(
         (pack, planner.plan("broadcast", _like(pack), None, root, algorithm))
         for pack in packs
     ]
-    name = wanted("broadcast", planner.options, algorithm)
+    name = asked("broadcast", planner.options, algorithm)
     descriptor = _describe("broadcast_many", given, root, bytes_per_pack, moves, name)
     return Call(
         descriptor,

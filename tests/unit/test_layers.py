@@ -13,18 +13,18 @@ ROOT = Path(__file__).parents[2]
 # The top level of each package from the ground up; what lies in a folder goes with it.
 LAYERS = {
     "collectives": (
-        "_version errors options partition launchers launcher ending fence",
+        "_version errors options ranges partition launchers launcher ending fence",
         "descriptor arena backing board waiting watchdog schedules buffers kernels "
         "narrow narrow_loops handles recorder tracefile cycles forks window racing "
         "laid registered",
-        "topology transport farewell group",
+        "costs moves tables topology transport farewell group",
         "algorithms selection deriving opening leaving",
         "packing pickling plans gradient_packs",
         "calls agreement verdicts contents joining",
         "communicator methods background outsider submission among express "
         "exits startup shortcuts",
         "__init__",
-        "doctor bench trace cli __main__",
+        "doctor bench trace tune cli __main__",
     ),
     "strategy": (
         "errors options nest reduce_op cluster_resolver",

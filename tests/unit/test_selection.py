@@ -14,6 +14,11 @@ from collectives.options import Options
 from collectives.racing import Race
 from collectives.selection import check_option
 from collectives.selection import choose as choose_under
+from collectives.tables import Tuning
+from collectives.topology import Topology
+
+HOSTS = {True: ("a",), False: ("a", "b", "c")}
+HOST_OF = {True: (0, 0, 0), False: (0, 1, 2)}
 
 
 def group(native, one_board, no_window=""):
@@ -24,7 +29,7 @@ def group(native, one_board, no_window=""):
         one_board=one_board,
         no_window=no_window,
         not_direct="",
-        topology=SimpleNamespace(mpi=None),
+        tuning=Tuning((), Topology(0, HOSTS[one_board], HOST_OF[one_board], cores=3)),
         race=Race(),
     )
 
