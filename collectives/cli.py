@@ -20,6 +20,7 @@ __all__ = ["main"]
 # Command -> the module whose main(argv) runs it, and what it does.
 COMMANDS = {
     "bench": ("collectives.bench", "measure a collective against the raw MPI call"),
+    "tune": ("collectives.tune", "measure what calls cost here, for AUTO to know"),
     "doctor": ("collectives.doctor", "check this machine, its MPI and this job"),
     "trace": ("collectives.trace", "compare what the ranks of a failed job did last"),
 }

@@ -22,6 +22,7 @@ Curve = tuple[tuple[float, float], ...]
 
 KINDS = {
     "call": "what a call takes before its algorithm: to prepare and to agree",
+    "quick": "the same for an all-reduce where all share a board (express.py)",
     "hand_over": "all ranks of a host wait for each other",
     "store": "every rank puts bytes into the window, and takes as many out of it",
     "reduce": "every rank adds two arrays in its own memory",

@@ -10,7 +10,6 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -132,8 +131,7 @@ class Group:
         """Where this rank has carved its part of the window."""
         self.plans: dict[Any, dict[Any, Any]] = {}
         """What plans.py keeps, by options; void once there is a window."""
-        self.tables: Sequence[Table] = parent.tables if parent is not None else ()
-        """What `ringfold tune` has found, the same on all ranks."""
+        self.know(parent.tables if parent is not None else ())
         self.race = Race()
         """Which of several algorithms is the fastest at the moment."""
         self._lock = threading.Lock()
@@ -270,10 +268,13 @@ class Group:
         number = self.members.ranks[rank]
         return f"rank {rank}" + (f" ({number} of the job)" if number != rank else "")
 
-    @cached_property
-    def tuning(self) -> Tuning:
-        """What is known of this place: rules, and what moves cost."""
-        return Tuning(self.tables, self.topology)
+    def know(self, tables: Sequence[Table]) -> None:
+        """Decide by these from now on; they must be the same on all ranks."""
+        self.tables = tables
+        self.tuning = Tuning(tables, self.topology)
+        """What they say of this place: rules, and what moves cost."""
+        for plans in self.plans.values():
+            plans.clear()
 
     @property
     def threads(self) -> bool:

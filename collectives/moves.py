@@ -1,4 +1,4 @@
-"""Which moves every algorithm makes: its schedule, walked; or a formula, where it has none.
+"""Which moves every algorithm makes: its schedule, walked, or a formula.
 
 A schedule is walked on one rank, the one that moves the most. How many ranks of its
 host cross the network in the same step, and share the host's link, follows from who
@@ -21,6 +21,10 @@ from collectives.window import MAIL_BYTES, slot_bytes
 
 SEGMENT_BYTES = 512 << 10
 RIDE_BYTES = 64 << 10  # what travels with the agreement across hosts
+
+
+Make = Callable[[int, int], Schedule]
+"""`(rank, size)` to the steps of a rank."""
 
 
 class Place(NamedTuple):
@@ -46,9 +50,7 @@ class Part(NamedTuple):
     """How many segments more must pass before the last rank has its first one."""
 
 
-def _rooted(
-    make: Callable[[int, int, int], Schedule],
-) -> Callable[[int, int], Schedule]:
+def _rooted(make: Callable[[int, int, int], Schedule]) -> Make:
     """Return the schedule with root 0."""
     return lambda rank, size: make(rank, size, 0)
 
@@ -59,7 +61,7 @@ def _pairwise(rank: int, size: int) -> Schedule:
     return collect + schedules.ring_all_gather(rank, size)
 
 
-SCHEDULES: dict[str, dict[str, Callable[[int, int], Schedule]]] = {
+SCHEDULES: dict[str, dict[str, Make]] = {
     "all_reduce": {
         "recursive_doubling": schedules.recursive_doubling,
         "halving_doubling": schedules.halving_doubling,
@@ -291,4 +293,12 @@ def moves(
     else:
         return None
     rides = algorithm == "recursive_doubling" and nbytes <= RIDE_BYTES
-    return found if rides and place.hosts > 1 else [Move("call"), *found]
+    if rides and place.hosts > 1:
+        return found
+    return [before(collective, place), *found]
+
+
+def before(collective: str, place: Place) -> Move:
+    """Return what comes before the algorithm: to prepare the call, and to agree."""
+    quick = collective == "all_reduce" and place.hosts == 1
+    return Move("quick" if quick else "call")

@@ -38,7 +38,7 @@ class Options:
     """Algorithm of calls that name none; or ranges of sizes, as in ranges.py."""
 
     table: str = ""
-    """File of `ringfold tune` that rank 0 reads at start, instead of the shipped one."""
+    """File of `ringfold tune` that rank 0 reads at start, not the shipped one."""
 
     check: str = "on"
     """`off` drops the comparison of calls across hosts (one host compares always);

@@ -15,7 +15,7 @@ from functools import lru_cache
 from collectives.errors import InvalidArgumentError
 
 Ranges = tuple[tuple[int, str], ...]
-"""`(from how many bytes on, names)`, ascending from 0 on; `OPEN` where none is named."""
+"""`(from how many bytes on, names)`, ascending from 0 on; `OPEN`: none is named."""
 
 OPEN = ""
 MOST = "max"

@@ -17,7 +17,7 @@ from collectives.ending import say
 from collectives.errors import InvalidArgumentError, UnsupportedError
 from collectives.group import Group
 from collectives.kernels import Kernel
-from collectives.moves import RIDE_BYTES, moves
+from collectives.moves import RIDE_BYTES, before, moves
 from collectives.options import Options
 from collectives.ranges import OPEN, at, names, parse, written
 
@@ -25,8 +25,8 @@ from collectives.ranges import OPEN, at, names, parse, written
 # from this many bytes of float32 on what is given and what comes out travels as it is.
 NARROW_FROM_BYTES = 64 << 10
 NARROW = {"all_reduce": "exchange", "reduce_scatter": "exchange"}
-# Until `ringfold tune` has measured it, an MPI's own is taken for as good as the best of
-# ours by messages: on one host better, since no Python lies between its messages;
+# Until `ringfold tune` has measured it, an MPI's own is taken for as good as the best
+# of ours by messages: on one host better, since no Python lies between its messages;
 # between hosts worse, since it may know less of them (2 hosts, 16 MiB, 1 Gbit/s: 1.4
 # times the wire's time with MPICH, 14 times with Open MPI).
 NATIVE_GUESS = {False: 0.8, True: 1.3}
@@ -110,8 +110,8 @@ def explained(
     Those that race have been measured, by now or as soon as each has run; the others'
     times are prices.
     """
-    eligible = _eligible(collective, nbytes, kernel, group, options)
-    prices = _prices(collective, nbytes, group, (*eligible, choice.algorithm))
+    among = able(collective, nbytes, kernel, group, options)
+    prices = prices_us(collective, nbytes, group, (*among, choice.algorithm))
     if choice.rivals:
         heat = group.race.heat(collective, nbytes, choice.rivals)
         prices |= {name: s * 1e6 for name, s in heat.times_s().items()}
@@ -226,8 +226,8 @@ def _automatic(
     narrow = kernel is not None and _narrow(kernel) and collective in NARROW
     if narrow and not in_order and nbytes >= NARROW_FROM_BYTES:
         return Choice(NARROW[collective], f"{size} as float32, which stays local")
-    eligible = _eligible(collective, nbytes, kernel, group, options)
-    prices = _prices(collective, nbytes, group, eligible)
+    among = able(collective, nbytes, kernel, group, options)
+    prices = prices_us(collective, nbytes, group, among)
     best = min(prices, key=lambda name: prices[name])
     return Choice(best, f"{size}, lowest price: {prices[best]:.0f} us")
 
@@ -258,7 +258,7 @@ def _those_that_can(
     return tuple(able if group.one_board else able[:1])
 
 
-def _eligible(
+def able(
     collective: str,
     nbytes: int,
     kernel: Kernel | None,
@@ -281,7 +281,7 @@ def _carries_no_word(collective: str, nbytes: int, group: Group) -> bool:
     return small and group.tuning.place.hosts > 1
 
 
-def _prices(
+def prices_us(
     collective: str, nbytes: int, group: Group, among: tuple[str, ...]
 ) -> dict[str, float]:
     """Return what each of some algorithms is thought to take, in microseconds."""
@@ -291,15 +291,12 @@ def _prices(
         found = moves(collective, name, place, nbytes)
         if found is not None and costs.knows(found):
             prices[name] = costs.price_us(found)
-    whole = [Move("call"), Move(WHOLE_CALL + collective, nbytes)]
+    whole = [before(collective, place), Move(WHOLE_CALL + collective, nbytes)]
     if NATIVE in among and costs.knows(whole):
         prices[NATIVE] = costs.price_us(whole)
     elif NATIVE in among:
-        by_messages = [
-            us
-            for name, us in prices.items()
-            if not TABLE[collective][name].needs_window
-        ]
+        rows = TABLE[collective]
+        by_messages = [us for name, us in prices.items() if not rows[name].needs_window]
         guess = NATIVE_GUESS[place.hosts > 1]
         prices[NATIVE] = guess * min(by_messages, default=0.0)
     return prices

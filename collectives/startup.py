@@ -184,7 +184,7 @@ def _over_mpi(caller: Any, options: Options) -> Communicator:
         members=job,
         waits=waits,
     )
-    group.tables = known
+    group.know(known)
     claim_rank()
     here.rank, here.size = number, job_size
     _agree_on_versions(group, options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -64,6 +65,16 @@ class Topology:
         )
 
     @property
+    def shape(self) -> str:
+        """How many ranks are where: `1 host x 4 ranks`, `3 hosts, 2+1+2 ranks`."""
+        counts = [self.host_of.count(host) for host in range(len(self.hosts))]
+        placed = "" if list(self.host_of) == sorted(self.host_of) else ", not in order"
+        hosts = f"{len(counts)} host{'s' * (len(counts) > 1)}"
+        if len(set(counts)) == 1:
+            return f"{hosts} x {counts[0]} rank{'s' * (counts[0] > 1)}{placed}"
+        return f"{hosts}, {'+'.join(map(str, counts))} ranks{placed}"
+
+    @property
     def most_per_host(self) -> int:
         """The number of ranks on the host that has the most."""
         return max(Counter(self.host_of).values())
@@ -90,6 +101,16 @@ def usable_cores() -> frozenset[int]:
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
     return frozenset(range(os.cpu_count() or 1))
+
+
+def processor() -> str:
+    """Return the kind of processor and how many cores may be used, without a name."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+    model = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    return f"{model[1] if model else platform.machine()}, {len(usable_cores())} cores"
 
 
 def numa_nodes(cores: Iterable[int], system: Path = SYSTEM) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ from collectives.errors import InvalidArgumentError
 from collectives.kernels import Array
 from collectives.partition import Bounds
 from collectives.plans import Planner
+from collectives.ranges import parse
 from collectives.selection import asked
 
 
@@ -70,8 +71,10 @@ def requested(
         UnsupportedError: it cannot be had.
     """
     name = asked(collective, planner.options, algorithm)
-    choice = planner.choose(collective, 0, None, name)
-    return name, planner.wants_window(collective, choice)
+    choices = [
+        planner.choose(collective, start, None, name) for start, _ in parse(name)
+    ]
+    return name, any(planner.wants_window(collective, one) for one in choices)
 
 
 def all_rows(planner: Planner, row: Array) -> Array:

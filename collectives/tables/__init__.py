@@ -62,9 +62,8 @@ class Table:
             return None
         if not self.ranks:
             return 1000.0
-        apart = abs(log2(self.ranks / place.ranks)) + abs(
-            log2(self.hosts / place.hosts)
-        )
+        fewer = self.ranks / place.ranks, self.hosts / place.hosts
+        apart = sum(abs(log2(ratio)) for ratio in fewer)
         if several and apart > 2 * FURTHEST:
             return None
         return apart + (0.1 if self.caches != caches else 0) + (0 if self.mpi else 100)
@@ -86,7 +85,7 @@ class Tuning:
     """What is known about the place of one group."""
 
     def __init__(self, tables: Sequence[Table], topology: Topology) -> None:
-        """Take from the tables, and from the shipped ones, what is about such a place."""
+        """Take from the tables, and the shipped ones, what is about such a place."""
         mpi = topology.mpi.vendor if topology.mpi is not None else ""
         caches = {0: "", 1: "one"}.get(len(topology.caches), "split")
         self.place = Place(len(topology.host_of), topology.most_per_host)
@@ -107,7 +106,7 @@ def default() -> tuple[Table, ...]:
 
 
 def shipped(mpi: str) -> str:
-    """Return the text of the tables that come with Ringfold for an MPI; may be empty."""
+    """Return the text of the tables for an MPI that come with Ringfold, or nothing."""
     path = FOLDER / f"{SHIPPED.get(mpi, 'none')}.json"
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
