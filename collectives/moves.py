@@ -122,11 +122,12 @@ def walk(collective: str, algorithm: str, place: Place) -> tuple[Part, ...]:
     return tuple(part._replace(times=times) for part, times in found.items())
 
 
-def _moved(one: tuple[int, Schedule]) -> tuple[int, int]:
-    """Return the blocks that a rank moves, and the steps in which it adds."""
+def _moved(one: tuple[int, Schedule]) -> tuple[int, int, int]:
+    """Return how much a rank waits for: blocks, then steps that add or pass on."""
     _, steps = one
-    blocks = sum(_length(step.send) + _length(step.receive) for step in steps)
-    return blocks, sum(step.reduce for step in steps)
+    blocks = sum(max(_length(step.send), _length(step.receive)) for step in steps)
+    adding = sum(step.reduce for step in steps)
+    return blocks, adding, sum(step.forward for step in steps)
 
 
 def _length(run: tuple[int, int]) -> int:

@@ -221,7 +221,8 @@ def _automatic(
         if found:
             heat = group.race.heat(collective, nbytes, found)
             times = [f"{name} {s * 1e6:.0f} us" for name, s in heat.times_s().items()]
-            reason = f"{size}, on one host: {', '.join(times) or 'not measured yet'}"
+            latest = ", ".join(times) or "not measured yet"
+            reason = f"{size}; table for {table.name}: a race; {latest}"
             return Choice(found[heat.best()[0]], reason, found)
     narrow = kernel is not None and _narrow(kernel) and collective in NARROW
     if narrow and not in_order and nbytes >= NARROW_FROM_BYTES:

@@ -60,8 +60,12 @@ def _measured(comm: Communicator, command: str) -> Table:
     vendor = mpi.vendor if mpi else ""
     costs = fit(comm)
     table = Table(vendor, place.hosts, comm.size, caches, {}, costs, made)
-    comm._group.know((table,))
-    return replace(table, rules=rules(comm))
+    group, before = comm._group, comm._group.tables
+    group.know((table,))
+    try:
+        return replace(table, rules=rules(comm))
+    finally:
+        group.know(before)
 
 
 def _unwritable(path: Path) -> str | None:

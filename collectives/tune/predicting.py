@@ -45,19 +45,12 @@ def predict(
 
 
 def table(predictions: Sequence[Sequence[Prediction]]) -> str:
-    """Return microseconds and GB/s by size and algorithm, `*` at the fastest."""
-    names = sorted({one.algorithm for row in predictions for one in row})
-    head = f"{'bytes':>10}" + "".join(f"{name:>24}" for name in names)
-    units = f"{'':>10}" + f"{'us':>14}{'GB/s':>9} " * len(names)
-    lines = [head, units.rstrip()]
+    """Return a line for each size and algorithm, the fastest first."""
+    lines = [f"{'bytes':>10}  {'algorithm':<20}{'us':>12}{'busbw GB/s':>12}"]
     for row in predictions:
-        by_name = {one.algorithm: one for one in row}
-        cells = []
-        for name in names:
-            one = by_name[name]
-            mark = "*" if one is row[0] else " "
-            cells.append(f"{one.us:>14.1f}{one.busbw_gbs:>9.3f}{mark}")
-        lines.append(f"{row[0].nbytes:>10}{''.join(cells)}".rstrip())
+        lines.append("")
+        for name, nbytes, us, busbw in row:
+            lines.append(f"{nbytes:>10}  {name:<20}{us:>12.1f}{busbw:>12.3f}")
     return "\n".join(lines)
 
 

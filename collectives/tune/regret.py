@@ -1,10 +1,10 @@
 """`ringfold tune --check`: what AUTO costs against the best algorithm of the same run.
 
 Regret is AUTO's time over that of the best fixed algorithm, less one; minima of batches
-in turns, so that others who use the machine count for little. Among the rivals are those
-that AUTO may take: where more than two ranks add floats, those that combine in another
-order than that of ranks may not race, since the bits would change from call to call.
-What they take is shown beside.
+in turns, so that others who use the machine count for little. The rivals are those
+that AUTO may take. Where more than two ranks add floats, those that combine in another
+order than that of ranks may not race, since the bits would change from call to call;
+what they take is shown beside.
 """
 
 from __future__ import annotations
