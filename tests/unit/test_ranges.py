@@ -37,8 +37,10 @@ def test_what_no_range_covers_is_open():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "a:", "a:8K", "a:8K-4K", "a:0-0", "a:0-8K;b:4K-max", "a:0-max;b:8K-max"]
-    + ["a:0-8k", "a:-1-8K", "a:0-8K;", "a b", "a:0-8K,b:8K-max"],
+    [
+        *("", "a:", "a:8K", "a:8K-4K", "a:0-0", "a:0-8k", "a:-1-8K", "a:0-8K;", "a b"),
+        *("a:0-8K;b:4K-max", "a:0-max;b:8K-max", "a:0-8K,b:8K-max"),
+    ],
 )
 def test_what_is_no_range_is_an_error_that_shows_one(text):
     with pytest.raises(InvalidArgumentError, match="wanted a name, or ranges such as"):
