@@ -4,6 +4,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from collectives.doctor.findings import LEVELS, Finding, Job, on_ranks, plural, ranges
+from collectives.doctor.network import matrix
+from collectives.topology import Topology
 
 WIDTH = 88
 MOST_HOSTS = 16  # lines of the host map
@@ -19,7 +21,10 @@ def _header(job: Job) -> Iterator[str]:
     yield "   ".join(f"{name} {text}" for name, text in first.versions.items())
     if first.mpi:
         mpi = first.mpi
-        yield f"MPI       {mpi.vendor} {mpi.version}, thread level {mpi.thread_level}"
+        yield (
+            f"MPI       {mpi.vendor} {mpi.version}, thread level {mpi.thread_level}, "
+            f"CUDA-aware: {mpi.cuda_aware}"
+        )
     elif first.problem:
         yield "MPI       not started"
     else:
@@ -36,7 +41,22 @@ def _header(job: Job) -> Iterator[str]:
         processes = [job.processes[rank] for rank in ranks_here]
         cores = set().union(*(process.cores.usable for process in processes))
         label = "host" if index == 0 else ""
-        yield f"{label:<10}{host}: {on_ranks(ranks_here)} on cores {ranges(cores)}"
+        line = f"{host}: {on_ranks(ranks_here)} on cores {ranges(cores)}"
+        yield f"{label:<10}{line}{_parts(processes[0].topology)}"
+    yield from matrix(job)
+
+
+def _parts(topology: Topology | None) -> str:
+    """Return what a host is made of, as far as it is known."""
+    if topology is None:
+        return ""
+    nodes, caches = topology.numa_nodes, topology.caches
+    parts = [f"NUMA {'node' if len(nodes) == 1 else 'nodes'} {ranges(nodes)}"]
+    parts = parts if nodes else []
+    if caches:
+        parts.append(plural(len(caches), "last-level cache"))
+    parts += [f"GPU {uuid}" for uuid in topology.devices]
+    return "".join(f", {part}" for part in parts)
 
 
 def _body(findings: Sequence[Finding]) -> Iterator[str]:
