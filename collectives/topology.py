@@ -75,6 +75,16 @@ class Topology:
         return f"{hosts}, {'+'.join(map(str, counts))} ranks{placed}"
 
     @property
+    def parts(self) -> str:
+        """What this host is made of, as far as it is known; may be empty."""
+        nodes, caches = self.numa_nodes, len(self.caches)
+        known = [f"NUMA node{'s' * (len(nodes) > 1)} {' '.join(map(str, nodes))}"]
+        known = known if nodes else []
+        if caches:
+            known.append(f"{caches} last-level cache{'s' * (caches > 1)}")
+        return ", ".join([*known, *(f"GPU {uuid}" for uuid in self.devices)])
+
+    @property
     def most_per_host(self) -> int:
         """The number of ranks on the host that has the most."""
         return max(Counter(self.host_of).values())

@@ -91,8 +91,8 @@ def matrix(job: Job) -> Iterator[str]:
     for row, name in enumerate(names):
         cells = []
         for column in range(len(names)):
-            ends = min(row, column), max(row, column)
-            text = _short(known[ends]) if ends in known else "-"
+            pair = min(row, column), max(row, column)
+            text = _short(known[pair]) if pair in known else "-"
             cells.append(f"{text:>{width}}")
         yield f"{'':10}{name:<{width}}{''.join(cells)}"
 

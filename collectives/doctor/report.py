@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 
 from collectives.doctor.findings import LEVELS, Finding, Job, on_ranks, plural, ranges
 from collectives.doctor.network import matrix
-from collectives.topology import Topology
 
 WIDTH = 88
 MOST_HOSTS = 16  # lines of the host map
@@ -42,21 +41,10 @@ def _header(job: Job) -> Iterator[str]:
         cores = set().union(*(process.cores.usable for process in processes))
         label = "host" if index == 0 else ""
         line = f"{host}: {on_ranks(ranks_here)} on cores {ranges(cores)}"
-        yield f"{label:<10}{line}{_parts(processes[0].topology)}"
+        topology = processes[0].topology
+        parts = f", {topology.parts}" if topology and topology.parts else ""
+        yield f"{label:<10}{line}{parts}"
     yield from matrix(job)
-
-
-def _parts(topology: Topology | None) -> str:
-    """Return what a host is made of, as far as it is known."""
-    if topology is None:
-        return ""
-    nodes, caches = topology.numa_nodes, topology.caches
-    parts = [f"NUMA {'node' if len(nodes) == 1 else 'nodes'} {ranges(nodes)}"]
-    parts = parts if nodes else []
-    if caches:
-        parts.append(plural(len(caches), "last-level cache"))
-    parts += [f"GPU {uuid}" for uuid in topology.devices]
-    return "".join(f", {part}" for part in parts)
 
 
 def _body(findings: Sequence[Finding]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -20,7 +20,7 @@ from collectives.kernels import Array, kernel_for
 from collectives.moves import Place, before
 from collectives.partition import segments
 from collectives.schedules import Step
-from collectives.tune.measuring import DTYPE, OP, Course, best_us
+from collectives.tune.measuring import DTYPE, LONG_US, OP, Course, best_us
 
 FEW = 8
 SIZES = (FEW, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)
@@ -67,10 +67,20 @@ def _joined(everyones: list[list[tuple[str, float, float]]]) -> dict[str, Curve]
 def _before(comm: Communicator, known: list[tuple[str, float, float]]) -> Points:
     """Measure what comes before an algorithm, and all that a barrier does."""
     yield "call", 0.0, best_us(comm, comm.barrier, BUDGET_S)
+    if not comm._group.one_board:
+        return
     small = Course(comm, 0).run("all_reduce", AUTO, FEW)
     least = {kind: us for kind, nbytes, us in reversed(known) if nbytes in (0, FEW)}
     adding = least.get("store", 0.0) + (comm.size - 1) * least.get("reduce", 0.0)
     yield "quick", 0.0, max(best_us(comm, small.call, BUDGET_S) - adding, 0.1)
+
+
+def _growing(sizes: Sequence[int]) -> Iterator[tuple[int, Callable[[float], None]]]:
+    """Yield sizes while calls are short, and what is to be told how long one was."""
+    longest = [0.0]
+    for nbytes in sizes:
+        if max(longest) < LONG_US:
+            yield nbytes, longest.append
 
 
 def _messages(comm: Communicator, level: str) -> Points:
@@ -80,14 +90,15 @@ def _messages(comm: Communicator, level: str) -> Points:
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     whole = (0, comm.size)
     arrays = [np.zeros(MOST // 4, DTYPE) for _ in range(2)]
-    for nbytes in SIZES:
+    for nbytes, done in _growing(SIZES):
         source, work = (array[: nbytes // 4] for array in arrays)
         bounds = (0,) * comm.size + (source.size,)
         task = planner.task(bounds, source, work, kernel)
         for name, adds in (("copy", False), ("combine", True)):
             steps = [Step(right, whole, left, whole, reduce=adds)]
-            step = partial(run_schedule, task, steps)
-            yield f"{level}_{name}", nbytes, best_us(comm, step, BUDGET_S)
+            us = best_us(comm, partial(run_schedule, task, steps), BUDGET_S)
+            done(us)
+            yield f"{level}_{name}", nbytes, us
     assert not group.stranded, "a step that ended leaves nothing behind"
 
 
@@ -155,11 +166,12 @@ def _whole_calls(comm: Communicator, known: dict[str, float]) -> Points:
     course, topology = Course(comm, MOST), comm.topology
     place = Place(comm.size, topology.most_per_host)
     for collective in TABLE:
-        for nbytes in WHOLE_SIZES:
+        for nbytes, done in _growing(WHOLE_SIZES):
             try:
                 run = course.run(collective, NATIVE, nbytes)
                 us = best_us(comm, run.call, BUDGET_S)
             except UnsupportedError:  # there is no MPI
                 return
+            done(us)
             us -= known[before(collective, place).kind]
             yield WHOLE_CALL + collective, nbytes, max(us, 0.1)

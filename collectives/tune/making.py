@@ -22,6 +22,8 @@ from collectives.topology import processor
 from collectives.tune.fitting import fit
 from collectives.tune.ruling import rules
 
+MOST_S = 12.0  # then prices decide what is left
+
 
 def run(comm: Communicator, output: str, argv: Sequence[str]) -> None:
     """Measure, decide, and write the table or add it to those in the file. Collective.
@@ -33,7 +35,7 @@ def run(comm: Communicator, output: str, argv: Sequence[str]) -> None:
     problem = comm.broadcast_object(_unwritable(path) if comm.rank == 0 else None)
     if problem:
         raise Usage(problem)
-    found = _measured(comm, " ".join(["ringfold tune", *map(shlex.quote, argv)]))
+    found = _measured(comm, start, " ".join(["ringfold tune", *map(shlex.quote, argv)]))
     seconds = time.perf_counter() - start
     if comm.rank == 0:
         old = read(path.read_text(), str(path)) if path.exists() else ()
@@ -42,7 +44,7 @@ def run(comm: Communicator, output: str, argv: Sequence[str]) -> None:
         print(_summary(found, seconds, path), flush=True)
 
 
-def _measured(comm: Communicator, command: str) -> Table:
+def _measured(comm: Communicator, start: float, command: str) -> Table:
     mode, topology = comm.probe(), comm.topology
     mpi = topology.mpi
     caches = "" if mode is None else "one" if mode.shares_cache else "split"
@@ -63,7 +65,8 @@ def _measured(comm: Communicator, command: str) -> Table:
     group, before = comm._group, comm._group.tables
     group.know((table,))
     try:
-        return replace(table, rules=rules(comm))
+        left = MOST_S - (time.perf_counter() - start)
+        return replace(table, rules=rules(comm, left))
     finally:
         group.know(before)
 

@@ -6,6 +6,8 @@ close are measured, by turns.
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from collectives import ranges, selection
@@ -14,7 +16,7 @@ from collectives.communicator import Communicator
 from collectives.kernels import Kernel, kernel_for
 from collectives.ranges import Ranges
 from collectives.tables import default
-from collectives.tune.measuring import DTYPE, OP, Course
+from collectives.tune.measuring import DTYPE, LONG_US, OP, Course
 
 SIZES = tuple(8 << 2 * power for power in range(12))  # 8 B to 32 MiB
 CLOSE = 1.3
@@ -26,13 +28,19 @@ CLEARLY = 0.8
 RACE_FROM = 4 << 20  # there all race, whatever it was that tune met with
 
 
-def rules(comm: Communicator) -> dict[str, Ranges]:
-    """Return the rules for a place whose costs the group knows already. Collective."""
-    course = Course(comm, max(SIZES))
-    return {collective: _ranges(comm, course, collective) for collective in TABLE}
+def rules(comm: Communicator, seconds: float) -> dict[str, Ranges]:
+    """Return the rules for a place whose costs the group knows already. Collective.
+
+    After so many seconds prices alone decide; collectives come in the order in which
+    they matter.
+    """
+    course, until = Course(comm, max(SIZES)), time.perf_counter() + seconds
+    return {name: _ranges(comm, course, name, until) for name in TABLE}
 
 
-def _ranges(comm: Communicator, course: Course, collective: str) -> Ranges:
+def _ranges(
+    comm: Communicator, course: Course, collective: str, until: float
+) -> Ranges:
     """Return the winners, each up to half way to the next size that was looked at.
 
     Where racing begins is not for a table to say.
@@ -40,7 +48,8 @@ def _ranges(comm: Communicator, course: Course, collective: str) -> Ranges:
     kept: list[tuple[int, str]] = []
     racing_from = next((s for s, n in _usual(comm, collective) if "+" in n), 0)
     for size in SIZES:
-        name = _winner(comm, course, collective, size)
+        late = comm.broadcast_object(time.perf_counter() > until)
+        name = _winner(comm, course, collective, size, late)
         start = size // 2 + 1 if kept else 0
         if size // 4 < racing_from <= size:
             start = racing_from
@@ -49,12 +58,15 @@ def _ranges(comm: Communicator, course: Course, collective: str) -> Ranges:
     return tuple(kept)
 
 
-def _winner(comm: Communicator, course: Course, collective: str, nbytes: int) -> str:
+def _winner(
+    comm: Communicator, course: Course, collective: str, nbytes: int, late: bool
+) -> str:
     """Return what the table shall say for a size."""
     kernel = kernel_for(OP, np.dtype(DTYPE)) if collective in REDUCING else None
     racing = _racing(comm, collective, nbytes)
     able = _able(comm, collective, nbytes, kernel)
-    if racing and (kernel is None or comm.size == 2 or nbytes >= RACE_FROM):
+    free = kernel is None or comm.size == 2
+    if racing and (free or nbytes >= RACE_FROM or late):
         return racing
     if racing:  # sums of floats: only some may race, and the MPI's own may not
         rivals = [name for name in racing.split("+") if name in able]
@@ -69,6 +81,8 @@ def _winner(comm: Communicator, course: Course, collective: str, nbytes: int) ->
     close += [usual] if usual in able and usual not in close else []
     if len(close) == 1:
         return close[0]
+    if late or least > LONG_US:
+        return min(close, key=lambda name: prices.get(name, 2 * least))
     times = _times(comm, course, collective, nbytes, close)
     best = min(times, key=lambda name: times[name])
     return best if times[best] < SURELY * times.get(usual, times[best] * 2) else usual
