@@ -338,7 +338,7 @@ class Group:
         for plans in self.plans.values():
             plans.clear()
         if self.window is not None:
-            self.window.view.cache_clear()
+            self.window.close()
         self.window = None
         for place in (self.lines, self.part):
             if self.arena is not None and place >= 0:

@@ -185,7 +185,8 @@ def mail_bytes(ranks: int) -> int:
 
 def _shared_all_reduce(place: Place, nbytes: float) -> list[Move]:
     if nbytes > mail_bytes(place.ranks):
-        return _windowed(1, 1, place, nbytes)
+        first, *others = _windowed(1, 1, place, nbytes)
+        return [first._replace(times=first.times - 1), *others]  # one when they agree
     return [Move("store", nbytes), Move("reduce", nbytes, place.ranks - 1)]
 
 
@@ -234,7 +235,7 @@ def _through_one(place: Place, nbytes: float) -> list[Move]:
 FORMULAS: dict[str, dict[str, Callable[[Place, float], list[Move]]]] = {
     "all_reduce": {
         "shared": _shared_all_reduce,
-        "direct": partial(_direct, 2, 1, 3),
+        "direct": partial(_direct, 2, 1, 2),
         "hierarchical": partial(_lanes_of_all, "all_reduce"),
         "hierarchical_copy": _through_one,
     },

@@ -20,6 +20,8 @@ from collectives.algorithms import (
 from collectives.algorithms.stepwise import Task, run_schedule
 from collectives.schedules import Schedule
 
+Start = Callable[[Task], Callable[[], None]]
+
 
 @dataclass(frozen=True)
 class Algorithm:
@@ -27,6 +29,9 @@ class Algorithm:
 
     run: Callable[[Task], None]
     summary: str
+    start: Start | None = None
+    """Does what can be done before the ranks of a host agree on the call, and returns
+    the rest; `run` does the same after they have, with one more hand-over."""
     needs_mpi: bool = False
     """Whether it calls the MPI's own collective, with that one's limits."""
     in_order: bool = False
@@ -95,20 +100,26 @@ def _native(run: Callable[[Task], None]) -> Algorithm:
     return Algorithm(run, "the MPI's own", needs_mpi=True)
 
 
-def _shared(run: Callable[[Task], None], sums_stay: bool = False) -> Algorithm:
+def _shared(
+    run: Callable[[Task], None], sums_stay: bool = False, start: Start | None = None
+) -> Algorithm:
     return Algorithm(
         run,
         "through the memory of a host, in rank order",
+        start,
         in_order=True,
         sums_stay=sums_stay,
         needs_window=True,
     )
 
 
-def _direct(run: Callable[[Task], None], sums_stay: bool = False) -> Algorithm:
+def _direct(
+    run: Callable[[Task], None], sums_stay: bool = False, start: Start | None = None
+) -> Algorithm:
     return Algorithm(
         run,
         "from the peers' own memory, in rank order",
+        start,
         in_order=True,
         sums_stay=sums_stay,
         needs_window=True,
@@ -119,8 +130,8 @@ def _direct(run: Callable[[Task], None], sums_stay: bool = False) -> Algorithm:
 TABLE: dict[str, dict[str, Algorithm]] = {
     "all_reduce": {
         NATIVE: _native(native.all_reduce),
-        SHARED: _shared(shared_sums.all_reduce, sums_stay=True),
-        DIRECT: _direct(direct.all_reduce, sums_stay=True),
+        SHARED: _shared(shared_sums.all_reduce, True, shared_sums.start_all_reduce),
+        DIRECT: _direct(direct.all_reduce, True, direct.start_all_reduce),
         "recursive_doubling": Algorithm(
             _stepwise(schedules.recursive_doubling, everything),
             "fewest steps: small arrays",

@@ -25,6 +25,7 @@ from collectives.gradient_packs import Views
 from collectives.kernels import Array, Kernel, Op, check_op, kernel_for
 from collectives.narrow import narrow_into
 from collectives.plans import Plan, Planner
+from collectives.running import race
 from collectives.selection import asked
 
 WITHOUT_LIMIT = 1 << 62  # bytes in a pack that goes through a window as it is
@@ -59,10 +60,14 @@ def all_reduce_many(
     def run() -> list[Array]:
         if len(courses) == 1:
             return _run(planner, courses["apart"], given, targets)
-        nbytes, race = sum(x.nbytes for x in given), planner.group.race
-        heat = race.heat("all_reduce_many", nbytes, tuple(courses))
-        return planner.race(
-            heat, lambda name: _run(planner, courses[name], given, targets)
+        group, nbytes = planner.group, sum(x.nbytes for x in given)
+        heat = group.race.heat("all_reduce_many", nbytes, tuple(courses))
+        ways = list(courses.values())
+        return race(
+            group,
+            heat,
+            planner.options.timeout_s,
+            lambda number: _run(planner, ways[number], given, targets),
         )
 
     windowed = any(planner.windowed(plan) for _, plan in courses["apart"])

@@ -411,3 +411,23 @@ def test_a_group_is_closed_while_its_parent_goes_on(comm):
     assert (mine == comm.rank + 1).all(), "its arrays are the arena's, not the group's"
     for array in (x, mine):
         assert (comm.all_reduce(array) == total).all()
+
+
+@pytest.mark.ranks(2, 3, 4)
+@pytest.mark.parametrize("algorithm", ["shared", "direct", "auto"])
+def test_what_has_begun_before_the_ranks_disagree_does_no_harm(fresh, algorithm):
+    rank, p = fresh.rank, fresh.size
+    for number in range(12):
+        n = LARGE + number
+        x = values("float64", "sum", rank, (n,)) * (number + 1)
+        kept = x.copy()
+        with pytest.raises(collectives.MismatchError, match="shape"):
+            fresh.all_reduce(x[: n - (rank == number % p)], algorithm=algorithm)
+        assert equal(x, kept)
+        given = [values("float64", "sum", r, (n,)) * (number + 1) for r in range(p)]
+        expected = reduced("float64", "sum", given)
+        # Some ranks go the short way, one has an array that cannot.
+        odd = np.asfortranarray(np.repeat(x, 2).reshape(n, 2))[:, 0]
+        mine = odd if rank == number % p else x
+        assert equal(fresh.all_reduce(mine, algorithm=algorithm), expected)
+        assert equal(x, kept)

@@ -18,7 +18,7 @@ LAYERS = {
         "narrow narrow_loops handles recorder tracefile cycles forks window racing "
         "laid registered",
         "costs moves tables topology transport farewell group",
-        "algorithms selection deriving opening leaving",
+        "algorithms selection running deriving opening leaving",
         "packing pickling plans gradient_packs",
         "calls agreement verdicts contents joining",
         "communicator methods background outsider submission among express "
