@@ -219,7 +219,8 @@ def _lanes_of_all(collective: str, place: Place, nbytes: float) -> list[Move]:
 
     Of what happens inside a host only the first and the last segment is waited for.
     """
-    host, few = Place(place.per_host, place.per_host), min(nbytes, SEGMENT_BYTES)
+    host = Place(place.per_host, place.per_host)
+    few = min(nbytes, SEGMENT_BYTES) if place.hosts > 1 else nbytes
     inside = _windowed(1, 1, host, few) if host.ranks > 1 else []
     return [*inside, *_across(collective, place, nbytes)]
 

@@ -74,7 +74,8 @@ class Course:
         once = sum(measure.batch(comm, run, 1) for run in runs)
         once = max(comm.all_gather_object(once))
         calls = int(min(50, max(1, budget_s / BATCHES / once)))
-        rounds = int(min(3 * BATCHES, max(FEWEST, budget_s / calls / once)))
+        fewest = FEWEST if once < 1 else 2
+        rounds = int(min(3 * BATCHES, max(fewest, budget_s / calls / once)))
         seconds = measure.alternate(comm, runs, Batches(calls, rounds))
         slowest = [by_rank.max(axis=0) * 1e6 for by_rank in seconds]
         return dict(zip(names, slowest, strict=True))
