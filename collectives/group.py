@@ -28,6 +28,7 @@ from collectives.racing import Race
 from collectives.recorder import Members, Site, here
 from collectives.registered import Results
 from collectives.rollcall import Presence, RollCall
+from collectives.tables import Table, Tuning
 from collectives.topology import Topology
 from collectives.transport import Messages
 from collectives.waiting import (
@@ -134,6 +135,7 @@ class Group:
         """Where this rank has carved its part of the window."""
         self.plans: dict[Any, dict[Any, Any]] = {}
         """What plans.py keeps, by options; void once there is a window."""
+        self.know(parent.tables if parent is not None else ())
         self.race = Race()
         """Which of several algorithms is the fastest at the moment."""
         self._lock = threading.Lock()
@@ -290,6 +292,14 @@ class Group:
         """Return `rank 1`, and its number in the job where that is another."""
         number = self.members.ranks[rank]
         return f"rank {rank}" + (f" ({number} of the job)" if number != rank else "")
+
+    def know(self, tables: Sequence[Table]) -> None:
+        """Decide by these from now on; they must be the same on all ranks."""
+        self.tables = tables
+        self.tuning = Tuning(tables, self.topology)
+        """What they say of this place: rules, and what moves cost."""
+        for plans in self.plans.values():
+            plans.clear()
 
     @property
     def threads(self) -> bool:
