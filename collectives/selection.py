@@ -271,6 +271,7 @@ def able(
         for name in TABLE[collective]
         if not _refusal(collective, name, nbytes, kernel, group, options)
         and name != "exchange"
+        and not (TABLE[collective][name].host_windows and group.tuning.place.hosts == 1)
         and not (name == NATIVE and _carries_no_word(collective, nbytes, group))
     )
 
