@@ -74,6 +74,15 @@ class Planner:
             collective, nbytes, kernel, self.group, self.options, algorithm
         )
 
+    def explain(
+        self, collective: str, nbytes: int, kernel: Kernel | None
+    ) -> selection.Choice:
+        """Return the algorithm for a call, with what it and others would take."""
+        choice = self.choose(collective, nbytes, kernel, None)
+        return selection.explained(
+            choice, collective, nbytes, kernel, self.group, self.options
+        )
+
     def windowed(self, plan: Plan) -> bool:
         """Tell whether a plan wants the window, and the group has not made it yet."""
         return self.wants_window(plan.descriptor.collective, plan.choice)

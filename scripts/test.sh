@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Unit tests once, then per MPI the tests that start jobs and the tests on 1-5 ranks.
+# Unit tests once, then per MPI the tests that start jobs, those on several hosts, and
+# the tests on 1-5 ranks.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/lib.sh
@@ -30,13 +31,13 @@ while [ $# -gt 0 ]; do
         --quick) ;;
         --full) arguments+=(--full) && limit_s=1800 ;;
         -h | --help) echo "$usage" && exit ;;
-        tests/unit* | tests/launch* | tests/mpi*)
+        tests/unit* | tests/launch* | tests/hosts* | tests/mpi*)
             [ -e "${1%%::*}" ] || die "there is no ${1%%::*}"
             group=${1#tests/}
             paths[${group%%/*}]+="$1"$'\n'
             ;;
         tests | tests/) ;; # everything, as without it
-        tests/*) die "$1 is not in tests/unit, tests/launch or tests/mpi" ;;
+        tests/*) die "$1 is not in tests/unit, tests/launch, tests/hosts or tests/mpi" ;;
         *) arguments+=("$1") ;;
     esac
     shift
@@ -83,16 +84,13 @@ run() {
         $((SECONDS - start)) "$result")")
 }
 
-folder_of() {
-    if [ "$1" = mpich ]; then echo .venv; else echo ".venv-$1"; fi
-}
-
 for mpi in "${mpis[@]}"; do
     environment "$(folder_of "$mpi")" "$mpi" demo dev
 done
 run "${mpis[0]}" unit -
 for mpi in "${mpis[@]}"; do
     run "$mpi" launch -
+    run "$mpi" hosts -
     for ranks in 1 2 3 4 5; do run "$mpi" mpi "$ranks"; done
     run "$mpi" mpi 3 0,1,0
     run "$mpi" mpi 4 0,0,1,1

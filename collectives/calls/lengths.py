@@ -27,9 +27,10 @@ from collectives.errors import InvalidArgumentError
 from collectives.kernels import Array
 from collectives.partition import Bounds
 from collectives.plans import Planner
-from collectives.selection import wanted
+from collectives.ranges import OPEN, parse
+from collectives.selection import asked
 
-LARGEST = 1 << 62  # bytes
+LARGEST = 1 << 40  # bytes
 
 
 def described(
@@ -66,14 +67,16 @@ def requested(
 ) -> tuple[str, bool]:
     """Return the name that is asked for, and whether it wants a window.
 
-    Which algorithm that is, where it is `auto`, depends on lengths that are not known:
-    a window is wanted if any of them wants one.
+    Which algorithm that is, where it is `auto`, depends on lengths that are not known.
 
     Raises:
         UnsupportedError: it cannot be had.
     """
-    name = wanted(collective, planner.options, algorithm)
-    sizes = (0, LARGEST) if name == AUTO else (0,)
+    name = asked(collective, planner.options, algorithm)
+    ranges = parse(name)
+    sizes = [start for start, _ in ranges]
+    if any(one in (AUTO, OPEN) for _, one in ranges):
+        sizes.append(LARGEST)
     choices = [planner.choose(collective, size, None, name) for size in sizes]
     return name, any(planner.wants_window(collective, one) for one in choices)
 

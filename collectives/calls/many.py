@@ -25,7 +25,7 @@ from collectives.kernels import Array, Kernel, Op, check_op, kernel_for
 from collectives.narrow import narrow_into
 from collectives.plans import Plan, Planner
 from collectives.running import race
-from collectives.selection import wanted
+from collectives.selection import asked
 
 WITHOUT_LIMIT = 1 << 62  # bytes in a pack that goes through a window as it is
 
@@ -91,7 +91,6 @@ def _plan(
     kernels, group = [kernel_for(op, array.dtype) for array in given], planner.group
     # On one host whatever carries the smallest carries all that flow.
     nbytes = 0 if group.one_board else sum(array.nbytes for array in given)
-    asked = wanted("all_reduce", planner.options, algorithm)
     name = NATIVE  # of no arrays
     if given:
         name = planner.choose("all_reduce", nbytes, kernels[0], algorithm).algorithm
@@ -126,7 +125,8 @@ def _plan(
         elif together != courses["apart"]:
             courses = {"together": together, **courses}
     moves = next(iter(courses.values()))
-    descriptor = _describe("all_reduce_many", given, -1, bytes_per_pack, moves, asked)
+    told = asked("all_reduce", planner.options, algorithm)
+    descriptor = _describe("all_reduce_many", given, -1, bytes_per_pack, moves, told)
     return _Known(descriptor, kernels, courses)
 
 
@@ -153,7 +153,7 @@ def broadcast_many(
         (pack, planner.plan("broadcast", _like(pack), None, root, algorithm))
         for pack in packs
     ]
-    name = wanted("broadcast", planner.options, algorithm)
+    name = asked("broadcast", planner.options, algorithm)
     descriptor = _describe("broadcast_many", given, root, bytes_per_pack, moves, name)
     return Call(
         descriptor,

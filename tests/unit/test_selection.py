@@ -12,11 +12,16 @@ from collectives.algorithms import REDUCING, TABLE
 from collectives.kernels import kernel_for
 from collectives.options import Options
 from collectives.racing import Race
-from collectives.selection import TWO_LEVELS, check_option
+from collectives.selection import check_option
 from collectives.selection import choose as choose_under
+from collectives.tables import Tuning
+from collectives.topology import Topology
+
+HOSTS = {True: ("a",), False: ("a", "b", "c")}
+HOST_OF = {True: (0, 0, 0), False: (0, 1, 2)}
 
 
-def group(native, one_board, no_window="", hosts=1):
+def group(native, one_board, no_window=""):
     return SimpleNamespace(
         native=native,
         rank=0,
@@ -24,13 +29,13 @@ def group(native, one_board, no_window="", hosts=1):
         one_board=one_board,
         no_window=no_window,
         not_direct="",
-        topology=SimpleNamespace(mpi=None, hosts=("node",) * hosts),
+        tuning=Tuning((), Topology(0, HOSTS[one_board], HOST_OF[one_board], cores=3)),
         race=Race(),
     )
 
 
 WITH_MPI = group(object(), True)
-FAR_APART = group(object(), False, hosts=2)
+FAR_APART = group(object(), False)
 WITHOUT_MPI = group(None, False)
 NO_WINDOW = group(object(), True, "no memory")
 SUM = kernel_for("sum", np.dtype("f4"))
@@ -65,8 +70,8 @@ def test_auto_takes_one_that_can_and_says_why(collective, group, nbytes):
 def test_auto_takes_few_steps_for_little_and_few_bytes_for_much():
     small = choose("all_reduce", 8, SUM, WITHOUT_MPI, "auto")
     large = choose("all_reduce", 1 << 26, SUM, WITHOUT_MPI, "auto")
-    assert (small.algorithm, large.algorithm) == ("recursive_doubling", "ring")
-    assert choose("all_reduce", 1 << 26, SUM, NO_WINDOW, "auto").algorithm == "ring"
+    assert small.algorithm == "recursive_doubling"
+    assert large.algorithm == "hierarchical"
 
 
 @pytest.mark.parametrize("name", ["rnig", "", "AUTO", "tree"])
@@ -147,7 +152,7 @@ def test_the_mpi_gets_no_more_than_its_limit():
 def test_what_shares_memory_goes_through_it():
     for collective in ALGORITHMS:
         choice = choose(collective, 8, KERNELS[collective], WITH_MPI, "auto")
-        assert choice == Choice("shared", "8 bytes, on one host")
+        assert choice == Choice("shared", "8 bytes; table for any MPI, one host")
 
 
 @pytest.mark.parametrize("collective", ALGORITHMS)
@@ -173,23 +178,6 @@ def test_small_ones_travel_with_the_agreement_across_hosts():
         for group in (NO_WINDOW, FAR_APART)
     )
     assert (near, far) == ("native", "recursive_doubling")
-
-
-@pytest.mark.parametrize("collective", TWO_LEVELS)
-@pytest.mark.parametrize("nbytes", [1 << 20, 1 << 40])
-def test_much_goes_on_two_levels_across_hosts(collective, nbytes):
-    kernel = MAX if collective in REDUCING else None  # which no MPI does right
-    chosen = choose(collective, nbytes, kernel, FAR_APART, "auto")
-    assert (chosen.algorithm, chosen.reason) == (
-        "hierarchical",
-        f"{nbytes} bytes, on 2 hosts",
-    )
-    without = group(object(), False, "no memory", hosts=2)
-    assert choose(collective, nbytes, kernel, without, "auto") != chosen
-    strict = choose(collective, nbytes, kernel, FAR_APART, "auto", deterministic=True)
-    assert (strict == chosen) == (kernel is None)
-    with pytest.raises(UnsupportedError, match="no memory"):
-        choose(collective, nbytes, kernel, without, "hierarchical")
 
 
 def test_an_option_must_be_an_algorithm_of_some_collective():
