@@ -36,7 +36,8 @@ def predict(
         found = []
         for name in names:
             made = moves(collective, name, place, nbytes) or []
-            fits = place.hosts > 1 if name.startswith("hier") else True
+            two_levels = place.hosts > 1 and place.per_host > 1
+            fits = two_levels if name.startswith("hierarchical") else True
             fits &= place.hosts == 1 if name in ("shared", "direct") else True
             if fits and costs.knows(made):
                 us = costs.price_us(made)
