@@ -266,7 +266,10 @@ FORMULAS: dict[str, dict[str, Callable[[Place, float], list[Move]]]] = {
         "shared": partial(_windowed, 1, 0),
         "hierarchical": partial(_lanes_of_all, "gather"),
     },
-    "scatter": {"shared": partial(_windowed, 1, 0)},
+    "scatter": {
+        "shared": partial(_windowed, 1, 0),
+        "hierarchical": partial(_lanes_of_all, "scatter"),
+    },
     "all_to_all": {
         "shared": partial(_windowed, 1, 0),
         "hierarchical": partial(_lanes_of_all, "all_to_all"),
