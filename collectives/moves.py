@@ -20,6 +20,7 @@ from collectives.schedules import Schedule, Step
 from collectives.window import MAIL_BYTES, slot_bytes
 
 SEGMENT_BYTES = 512 << 10
+TWO_LEVELS = "hierarchical", "hierarchical_copy"
 RIDE_BYTES = 64 << 10  # what travels with the agreement across hosts
 
 
@@ -220,17 +221,15 @@ def _lanes_of_all(collective: str, place: Place, nbytes: float) -> list[Move]:
     Of what happens inside a host only the first and the last segment is waited for.
     """
     host = Place(place.per_host, place.per_host)
-    few = min(nbytes, SEGMENT_BYTES) if place.hosts > 1 else nbytes
-    inside = _windowed(1, 1, host, few) if host.ranks > 1 else []
-    return [*inside, *_across(collective, place, nbytes)]
+    few = min(nbytes, SEGMENT_BYTES)
+    return [*_windowed(1, 1, host, few), *_across(collective, place, nbytes)]
 
 
 def _through_one(place: Place, nbytes: float) -> list[Move]:
     """Return the moves of `hierarchical_copy`: to one rank a host, across, and back."""
     host = Place(place.per_host, place.per_host)
     inside = [*_windowed(1, 1, host, nbytes), *_whole(False, host, nbytes)]
-    across = _across("all_reduce", place, nbytes)
-    return [*(inside if host.ranks > 1 else []), *across]
+    return [*inside, *_across("all_reduce", place, nbytes)]
 
 
 FORMULAS: dict[str, dict[str, Callable[[Place, float], list[Move]]]] = {
@@ -289,8 +288,11 @@ def moves(
         nbytes: size of the whole array, as it travels.
 
     Returns:
-        The moves; None where nobody knows: the MPI's own.
+        The moves; None where nobody knows: the MPI's own, and two levels where there
+        is but one.
     """
+    if algorithm in TWO_LEVELS and 1 in (place.hosts, place.per_host):
+        return None
     formula = FORMULAS[collective].get(algorithm)
     if formula is not None:
         found = formula(place, nbytes)

@@ -38,7 +38,7 @@ def test_what_has_no_curve_has_no_price():
 @pytest.mark.parametrize("collective", TABLE)
 def test_every_algorithm_has_moves_except_the_mpis_own(collective):
     for name in TABLE[collective]:
-        found = moves(collective, name, Place(4, 4), N)
+        found = moves(collective, name, Place(4, 2), N)
         assert (found is None) == (name == NATIVE)
         assert found is None or all(m.nbytes >= 0 and m.times > 0 for m in found)
     assert AUTO not in SCHEDULES[collective]
@@ -153,6 +153,12 @@ def test_what_leaves_a_host_is_least_where_lanes_or_neighbours_carry_it(place):
     assert far_bytes("hierarchical") == pytest.approx(2 * N * (h - 1) / h)
     assert far_bytes("ring") == pytest.approx(2 * N * (p - 1) / p)
     assert far_bytes("recursive_doubling") > far_bytes("ring")
+
+
+@pytest.mark.parametrize("place", [Place(4, 4), Place(4, 1)], ids=str)
+def test_where_there_is_one_level_two_have_no_price(place):
+    assert moves("all_reduce", "hierarchical", place, N) is None
+    assert moves("all_reduce", "hierarchical_copy", place, N) is None
 
 
 def test_a_small_all_reduce_across_hosts_is_its_own_agreement():
