@@ -22,9 +22,10 @@ Curve = tuple[tuple[float, float], ...]
 
 KINDS = {
     "call": "what a call takes before its algorithm: to prepare and to agree",
-    "quick": "the same for an all-reduce where all share a board (express.py)",
+    "mail": "a whole all-reduce that is done when the ranks of a host have agreed",
     "hand_over": "all ranks of a host wait for each other",
-    "store": "every rank puts bytes into the window, and takes as many out of it",
+    "store": "every rank puts bytes into the window, and takes as many out of it, with "
+    "a hand-over for each slot",
     "reduce": "every rank adds two arrays in its own memory",
     "read": "every rank reads a peer's memory",
     "near_copy": "every rank exchanges bytes with others on its host",

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from collectives import schedules
 from collectives.costs import Move
 from collectives.schedules import Schedule, Step
-from collectives.window import MAIL_BYTES, slot_bytes
+from collectives.window import MAIL_BYTES
 
 SEGMENT_BYTES = 512 << 10
 TWO_LEVELS = "hierarchical", "hierarchical_copy"
@@ -171,9 +171,8 @@ def scheduled(
 def _windowed(stored: float, added: float, place: Place, nbytes: float) -> list[Move]:
     """Return moves through a window: shares of (p-1)/p n that are stored and added."""
     share = nbytes * (place.ranks - 1) / place.ranks
-    rounds = max(1, -(-nbytes // slot_bytes(place.ranks)))
     return [
-        Move("hand_over", 0, rounds + 1),
+        Move("hand_over"),
         Move("store", share * stored),
         *([Move("reduce", share * added)] if added else []),
     ]
@@ -186,9 +185,8 @@ def mail_bytes(ranks: int) -> int:
 
 def _shared_all_reduce(place: Place, nbytes: float) -> list[Move]:
     if nbytes > mail_bytes(place.ranks):
-        first, *others = _windowed(1, 1, place, nbytes)
-        return [first._replace(times=first.times - 1), *others]  # one when they agree
-    return [Move("store", nbytes), Move("reduce", nbytes, place.ranks - 1)]
+        return _windowed(1, 1, place, nbytes)[1:]  # it begins before they agree
+    return [Move("mail", nbytes)]
 
 
 def _whole(added: bool, place: Place, nbytes: float) -> list[Move]:
@@ -303,10 +301,4 @@ def moves(
     rides = algorithm == "recursive_doubling" and nbytes <= RIDE_BYTES
     if rides and place.hosts > 1:
         return found
-    return [before(collective, place), *found]
-
-
-def before(collective: str, place: Place) -> Move:
-    """Return what comes before the algorithm: to prepare the call, and to agree."""
-    quick = collective == "all_reduce" and place.hosts == 1
-    return Move("quick" if quick else "call")
+    return found if found[:1] == [Move("mail", nbytes)] else [Move("call"), *found]

@@ -17,7 +17,7 @@ from collectives.ending import say
 from collectives.errors import InvalidArgumentError, UnsupportedError
 from collectives.group import Group
 from collectives.kernels import Kernel
-from collectives.moves import RIDE_BYTES, before, moves
+from collectives.moves import RIDE_BYTES, moves
 from collectives.options import Options
 from collectives.ranges import OPEN, at, names, parse, written
 
@@ -292,7 +292,7 @@ def prices_us(
         found = moves(collective, name, place, nbytes)
         if found is not None and costs.knows(found):
             prices[name] = costs.price_us(found)
-    whole = [before(collective, place), Move(WHOLE_CALL + collective, nbytes)]
+    whole = [Move(WHOLE_CALL + collective, nbytes)]
     if NATIVE in among and costs.knows(whole):
         prices[NATIVE] = costs.price_us(whole)
     elif NATIVE in among:

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from collectives.algorithms import AUTO, NATIVE, TABLE
+from collectives.algorithms import NATIVE, SHARED, TABLE
 from collectives.algorithms.direct import PIECE_BYTES, read_memory
 from collectives.algorithms.rounds import Rounds
 from collectives.algorithms.stepwise import run_schedule
@@ -17,13 +17,13 @@ from collectives.costs import NATIVE as WHOLE_CALL
 from collectives.costs import Costs, Curve
 from collectives.errors import UnsupportedError
 from collectives.kernels import Array, kernel_for
-from collectives.moves import Place, before
+from collectives.moves import mail_bytes
 from collectives.partition import segments
 from collectives.schedules import Step
 from collectives.tune.measuring import DTYPE, LONG_US, OP, Course, best_us
+from collectives.window import MAIL_BYTES
 
-FEW = 8
-SIZES = (FEW, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)
+SIZES = (8, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)
 WHOLE_SIZES = SIZES[:2] + SIZES[3:]
 MOST = max(SIZES)
 BUDGET_S = 0.03  # of one size of one kind
@@ -42,14 +42,14 @@ def fit(comm: Communicator) -> Costs:
     mine: list[tuple[str, float, float]] = []
     if near.size > 1:
         mine += _window(near)
-    mine += _before(comm, mine)
+    mine += _before(comm)
     if comm.topology.most_per_host > 1:
         comm.barrier()
         mine += _messages(near, "near") if near.size > 1 else ()
     if len(comm.topology.hosts) > 1:
         comm.barrier()
         mine += _messages(far, "far") if lane == 0 else ()
-    mine += _whole_calls(comm, {kind: us for kind, _, us in mine})
+    mine += _whole_calls(comm)
     for one in (far, near) if lane == 0 else (near,):
         one.close()
     return Costs(_joined(comm.all_gather_object(mine)))
@@ -64,15 +64,18 @@ def _joined(everyones: list[list[tuple[str, float, float]]]) -> dict[str, Curve]
     return {kind: tuple(sorted(its.items())) for kind, its in slowest.items()}
 
 
-def _before(comm: Communicator, known: list[tuple[str, float, float]]) -> Points:
-    """Measure what comes before an algorithm, and all that a barrier does."""
+def _before(comm: Communicator) -> Points:
+    """Measure what comes before an algorithm: all that a barrier does."""
     yield "call", 0.0, best_us(comm, comm.barrier, BUDGET_S)
-    if not comm._group.one_board:
-        return
-    small = Course(comm, 0).run("all_reduce", AUTO, FEW)
-    least = {kind: us for kind, nbytes, us in reversed(known) if nbytes in (0, FEW)}
-    adding = least.get("store", 0.0) + (comm.size - 1) * least.get("reduce", 0.0)
-    yield "quick", 0.0, max(best_us(comm, small.call, BUDGET_S) - adding, 0.1)
+
+
+def _mail(comm: Communicator) -> Points:
+    """Measure small all-reduces that go through the window's mail."""
+    course = Course(comm, MAIL_BYTES)
+    most = mail_bytes(comm.size)
+    for nbytes in (*(size for size in SIZES if size < most), most):
+        run = course.run("all_reduce", SHARED, nbytes)
+        yield "mail", nbytes, best_us(comm, run.call, BUDGET_S)
 
 
 def _growing(sizes: Sequence[int]) -> Iterator[tuple[int, Callable[[float], None]]]:
@@ -112,8 +115,8 @@ def _window(comm: Communicator) -> Points:
         for _ in range(HAND_OVERS):
             group.hand_over(timeout_s)
 
-    hand_over = best_us(comm, hand_overs, BUDGET_S) / HAND_OVERS
-    yield "hand_over", 0.0, hand_over
+    yield "hand_over", 0.0, best_us(comm, hand_overs, BUDGET_S) / HAND_OVERS
+    yield from _mail(comm)
     arrays = [np.zeros(MOST, np.uint8) for _ in range(2)]
     floats = [array.view(DTYPE) for array in arrays]
     read = None if group.not_direct else _reader(comm, arrays[0])
@@ -121,9 +124,8 @@ def _window(comm: Communicator) -> Points:
         first, second = (array[: nbytes // 4] for array in floats)
         adding = partial(np.add, first, second, first)
         yield "reduce", nbytes, best_us(comm, adding, BUDGET_S)
-        storing, rounds = _through_window(comm, *(a[:nbytes] for a in arrays))
-        us = best_us(comm, storing, BUDGET_S) - rounds * hand_over
-        yield "store", nbytes, max(us, nbytes / 1e5)  # no memory is faster than that
+        storing = _through_window(comm, *(array[:nbytes] for array in arrays))
+        yield "store", nbytes, best_us(comm, storing, BUDGET_S)
         if read is not None:
             reading = partial(read, arrays[1][:nbytes])
             yield "read", nbytes, best_us(comm, reading, BUDGET_S)
@@ -132,8 +134,8 @@ def _window(comm: Communicator) -> Points:
 
 def _through_window(
     comm: Communicator, source: Array, target: Array
-) -> tuple[Callable[[], None], int]:
-    """Return what takes an array through the window, and its hand-overs."""
+) -> Callable[[], None]:
+    """Return what takes an array through the window, slot by slot."""
     rounds = Rounds(comm._planner.task((), source, target), divided=False)
     pieces = segments(0, source.size, rounds.length)
 
@@ -146,7 +148,7 @@ def _through_window(
             target[low:high] = theirs[: high - low]
         rounds.end(len(pieces))
 
-    return store, len(pieces)
+    return store
 
 
 def _reader(comm: Communicator, own: Array) -> Callable[[Array], None]:
@@ -161,10 +163,9 @@ def _reader(comm: Communicator, own: Array) -> Callable[[Array], None]:
     return read
 
 
-def _whole_calls(comm: Communicator, known: dict[str, float]) -> Points:
-    """Measure the MPI's own collectives, less what comes before each."""
-    course, topology = Course(comm, MOST), comm.topology
-    place = Place(comm.size, topology.most_per_host)
+def _whole_calls(comm: Communicator) -> Points:
+    """Measure the MPI's own collectives, with all that comes before."""
+    course = Course(comm, MOST)
     for collective in TABLE:
         for nbytes, done in _growing(WHOLE_SIZES):
             try:
@@ -173,5 +174,4 @@ def _whole_calls(comm: Communicator, known: dict[str, float]) -> Points:
             except UnsupportedError:  # there is no MPI
                 return
             done(us)
-            us -= known[before(collective, place).kind]
-            yield WHOLE_CALL + collective, nbytes, max(us, 0.1)
+            yield WHOLE_CALL + collective, nbytes, us

@@ -336,6 +336,6 @@ def test_auto_leaves_large_narrow_arrays_as_they_are(collective):
         ordered = comm.with_options(deterministic=True)
         return [*chosen, ordered.choose(collective, 64 << 10, np.float16).algorithm]
 
-    for narrow, *others, deterministic in run_ranks(2, body, "no board"):
-        assert (narrow, deterministic) == ("exchange", "pairwise")
+    for small, *others, deterministic in run_ranks(2, body, "no board"):
+        assert (small, deterministic) == ("exchange", "pairwise")
         assert not {"exchange", "pairwise"} & set(others)
