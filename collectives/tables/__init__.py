@@ -87,8 +87,10 @@ class Tuning:
     def __init__(self, tables: Sequence[Table], topology: Topology) -> None:
         """Take from the tables, and the shipped ones, what is about such a place."""
         mpi = topology.mpi.vendor if topology.mpi is not None else ""
-        caches = {0: "", 1: "one"}.get(len(topology.caches), "split")
         self.place = Place(len(topology.host_of), topology.most_per_host)
+        caches = {0: "", 1: "one"}.get(len(topology.caches), "split")
+        if self.place.hosts > 1:
+            caches = ""  # each rank knows of its own host only, and all must agree
         self.tables = nearest(tables, mpi, self.place, caches)
         costs = Costs({})
         # What happens inside of a host costs the same wherever other hosts are.

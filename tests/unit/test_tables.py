@@ -98,6 +98,21 @@ def test_the_mpis_own_time_is_not_taken_from_other_numbers_of_ranks():
     assert known(8)["call"] == ((0.0, 7.0),)
 
 
+def test_ranks_of_hosts_that_differ_know_the_same():
+    tables = [table(ranks=2, caches="split", us=1), table(ranks=2, caches="one", us=2)]
+    parts = {0: ((0, 1),), 1: ((0,), (1,))}
+    costs = [
+        Tuning(tables, Topology(2 * h, ("a", "b"), (0, 0, 1, 1), 2, MPICH, (), (), its))
+        for h, its in parts.items()
+    ]
+    assert costs[0].costs == costs[1].costs
+    near = [
+        Tuning(tables, Topology(0, ("a",), (0, 0), 2, MPICH, (), (), its)).costs
+        for its in parts.values()
+    ]
+    assert [one.curves["call"] for one in near] == [((0.0, 2),), ((0.0, 1),)]
+
+
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda p: p.name)
 def test_what_is_shipped_is_in_order(path):
     tables = read(path.read_text())
