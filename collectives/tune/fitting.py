@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from time import perf_counter
 
 import numpy as np
 
@@ -24,32 +25,36 @@ from collectives.tune.measuring import DTYPE, LONG_US, OP, Course, best_us
 from collectives.window import MAIL_BYTES
 
 SIZES = (8, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)
-WHOLE_SIZES = SIZES[:2] + SIZES[3:]
+WHOLE_SIZES = (8, 8 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20)
 MOST = max(SIZES)
-BUDGET_S = 0.03  # of one size of one kind
+BUDGET_S = 0.02  # of one size of one kind
 HAND_OVERS = 20
 
 Points = Iterator[tuple[str, float, float]]
 """Kind, bytes, microseconds."""
 
 
-def fit(comm: Communicator) -> Costs:
-    """Return what moves cost on these ranks, the same on all of them. Collective."""
+def fit(comm: Communicator, seconds: float) -> Costs:
+    """Return what moves cost on these ranks, the same on all of them. Collective.
+
+    After so many seconds only the smallest size of each kind that is left is measured.
+    """
+    until = perf_counter() + seconds
     host = comm.topology.host_of[comm.rank]
     near = comm.split(host)
     lane = comm.topology.local_rank
     far = comm.split(lane if lane == 0 else None)
     mine: list[tuple[str, float, float]] = []
     if near.size > 1:
-        mine += _window(near)
+        mine += _window(near, until)
     mine += _before(comm)
     if comm.topology.most_per_host > 1:
         comm.barrier()
-        mine += _messages(near, "near") if near.size > 1 else ()
+        mine += _messages(near, "near", until) if near.size > 1 else ()
     if len(comm.topology.hosts) > 1:
         comm.barrier()
-        mine += _messages(far, "far") if lane == 0 else ()
-    mine += _whole_calls(comm)
+        mine += _messages(far, "far", until) if lane == 0 else ()
+    mine += _whole_calls(comm, until)
     for one in (far, near) if lane == 0 else (near,):
         one.close()
     return Costs(_joined(comm.all_gather_object(mine)))
@@ -78,22 +83,28 @@ def _mail(comm: Communicator) -> Points:
         yield "mail", nbytes, best_us(comm, run.call, BUDGET_S)
 
 
-def _growing(sizes: Sequence[int]) -> Iterator[tuple[int, Callable[[float], None]]]:
-    """Yield sizes while calls are short, and what is to be told how long one was."""
+def _growing(
+    comm: Communicator, sizes: Sequence[int], until: float
+) -> Iterator[tuple[int, Callable[[float], None]]]:
+    """Yield sizes, and what is to be told how long a call took.
+
+    The first one in any case; others as long as calls are short and there is time.
+    """
     longest = [0.0]
-    for nbytes in sizes:
-        if max(longest) < LONG_US:
+    for number, nbytes in enumerate(sizes):
+        late = comm.broadcast_object(perf_counter() > until)
+        if number == 0 or (max(longest) < LONG_US and not late):
             yield nbytes, longest.append
 
 
-def _messages(comm: Communicator, level: str) -> Points:
+def _messages(comm: Communicator, level: str, until: float) -> Points:
     """Measure steps in which all send to the next rank, with and without adding."""
     group, planner = comm._group, comm._planner
     kernel = kernel_for(OP, np.dtype(DTYPE))
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     whole = (0, comm.size)
     arrays = [np.zeros(MOST // 4, DTYPE) for _ in range(2)]
-    for nbytes, done in _growing(SIZES):
+    for nbytes, done in _growing(comm, SIZES, until):
         source, work = (array[: nbytes // 4] for array in arrays)
         bounds = (0,) * comm.size + (source.size,)
         task = planner.task(bounds, source, work, kernel)
@@ -105,7 +116,7 @@ def _messages(comm: Communicator, level: str) -> Points:
     assert not group.stranded, "a step that ended leaves nothing behind"
 
 
-def _window(comm: Communicator) -> Points:
+def _window(comm: Communicator, until: float) -> Points:
     """Measure hand-overs, and bytes through the window and in private memory."""
     group, timeout_s = comm._group, comm.options.timeout_s
     if comm.probe() is None or group.window is None:
@@ -120,7 +131,7 @@ def _window(comm: Communicator) -> Points:
     arrays = [np.zeros(MOST, np.uint8) for _ in range(2)]
     floats = [array.view(DTYPE) for array in arrays]
     read = None if group.not_direct else _reader(comm, arrays[0])
-    for nbytes in SIZES:
+    for nbytes, _ in _growing(comm, SIZES, until):
         first, second = (array[: nbytes // 4] for array in floats)
         adding = partial(np.add, first, second, first)
         yield "reduce", nbytes, best_us(comm, adding, BUDGET_S)
@@ -163,11 +174,11 @@ def _reader(comm: Communicator, own: Array) -> Callable[[Array], None]:
     return read
 
 
-def _whole_calls(comm: Communicator) -> Points:
+def _whole_calls(comm: Communicator, until: float) -> Points:
     """Measure the MPI's own collectives, with all that comes before."""
     course = Course(comm, MOST)
     for collective in TABLE:
-        for nbytes, done in _growing(WHOLE_SIZES):
+        for nbytes, done in _growing(comm, WHOLE_SIZES, until):
             try:
                 run = course.run(collective, NATIVE, nbytes)
                 us = best_us(comm, run.call, BUDGET_S)
