@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from collectives import selection
-from collectives.algorithms import AUTO, REDUCING, SHARED, TABLE, Start
+from collectives.algorithms import AUTO, REDUCING, SHARED, TABLE, Flow, Start
 from collectives.algorithms.small import all_gather_errors
 from collectives.algorithms.stepwise import Task
 from collectives.buffers import flat_work, source_beside
@@ -43,8 +43,8 @@ class Plan:
     bounds: Bounds
     rides: bool = False
     """Whether the data travel with the agreement: small, and across hosts."""
-    flows: bool = False
-    """Whether several arrays can go one behind the other, without a buffer."""
+    flow: Flow | None = None
+    """Lets several arrays go one behind the other, without a buffer."""
     task: Task | None = None
     """Where plain arrays may go the short way (express.py): to be filled in."""
     word: int = 0
@@ -91,7 +91,8 @@ class Planner:
         """Tell whether a choice wants the window, and the group has not made it yet."""
         if self.group.window is not None or self.group.size == 1:
             return False
-        return TABLE[collective][choice.algorithm].needs_window
+        row = TABLE[collective][choice.algorithm]
+        return row.needs_window or row.host_windows
 
     def choice(self, collective: str, nbytes: int, name: str) -> selection.Choice:
         """Return what was chosen for a call that moves, which all have agreed on."""
@@ -236,9 +237,7 @@ class Planner:
             and not group.one_board
             and group.size > 1
             and nbytes <= RIDE_BYTES,
-            flows=collective == "all_reduce"
-            and choice.algorithm == SHARED
-            and group.size > 1,
+            flow=row.flow if group.size > 1 else None,
             task=self.task(bounds, nothing, nothing, kernel) if plain else None,
             word=descriptor.word(0, self.options.salt),
             mail=mail,

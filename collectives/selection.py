@@ -183,11 +183,10 @@ def _refusal(
             )
         if kernel.in_order:
             return "a function as op needs an algorithm that combines in rank order"
-    if row.needs_window and group.size > 1:
-        if not group.one_board:
-            return "the ranks do not all share one memory"
-        if group.no_window:
-            return group.no_window
+    if row.needs_window and group.size > 1 and not group.one_board:
+        return "the ranks do not all share one memory"
+    if (row.needs_window or row.host_windows) and group.size > 1 and group.no_window:
+        return group.no_window
     if row.needs_permission and group.not_direct:
         return group.not_direct
     if row.needs_mpi:
@@ -272,6 +271,7 @@ def able(
         for name in TABLE[collective]
         if not _refusal(collective, name, nbytes, kernel, group, options)
         and name != "exchange"
+        and not (TABLE[collective][name].host_windows and group.tuning.place.hosts == 1)
         and not (name == NATIVE and _carries_no_word(collective, nbytes, group))
     )
 

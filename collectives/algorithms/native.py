@@ -17,6 +17,7 @@ from collectives.algorithms.stepwise import Task
 from collectives.buffers import as_bytes
 from collectives.group import Group
 from collectives.kernels import Array, Kernel
+from collectives.missing import missing
 from collectives.partition import Bounds
 from collectives.watchdog import Guarded
 
@@ -188,5 +189,5 @@ def _guard(task: Task, name: str) -> Guarded:
 def _describe(group: Group, name: str, timeout_s: float) -> str:
     return (
         f"rank {group.rank} is stuck in MPI_{name} ({group.doing} "
-        f"#{group.sequence}) for {timeout_s:g} s"
+        f"#{group.sequence}) for {timeout_s:g} s: {missing(group, timeout_s)}"
     )

@@ -17,6 +17,7 @@ from collectives.doctor.memory import MemoryFacts, memory_facts
 from collectives.errors import InvalidArgumentError
 from collectives.launcher import LaunchFacts, read_launch
 from collectives.options import Options
+from collectives.shadowing import hiding
 from collectives.topology import MPIFacts, Topology, usable_cores
 
 NET = Path("/sys/class/net")
@@ -107,6 +108,8 @@ class ProcessFacts:
     topology: Topology | None = None
     bad_option: str = ""
     problem: str = ""
+    hiding: str = ""
+    """The file that a script in this folder gets in place of the package strategy."""
 
 
 def process_facts(topology: Topology | None = None, problem: str = "") -> ProcessFacts:
@@ -133,6 +136,7 @@ def process_facts(topology: Topology | None = None, problem: str = "") -> Proces
         topology=topology,
         bad_option=_bad_option(),
         problem=problem,
+        hiding=str(hiding(Path.cwd()) or ""),
     )
 
 

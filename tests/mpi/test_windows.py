@@ -96,6 +96,7 @@ def test_who_asks_for_a_window_that_cannot_be_is_told(monkeypatch, fresh, algori
     check_all(fresh)
 
 
+@pytest.mark.one_host
 @pytest.mark.ranks(2, 3, 4)
 @pytest.mark.parametrize("first", ["auto", "direct"])
 def test_memory_that_one_rank_may_not_read(monkeypatch, fresh, first):
@@ -131,6 +132,7 @@ def test_nothing_is_left_open_by_communicators_that_come_and_go(comm):
     assert descriptors() == before
 
 
+@pytest.mark.one_host
 def test_arrays_outlive_the_communicator_that_made_them(comm):
     with collectives.from_mpi(comm.mpi, Options(timeout_s=30)) as made:
         x = made.full(LARGE, made.rank + 1.0)
