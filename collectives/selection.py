@@ -115,6 +115,7 @@ def explained(
     if choice.rivals:
         heat = group.race.heat(collective, nbytes, choice.rivals)
         prices |= {name: s * 1e6 for name, s in heat.times_s().items()}
+    prices = {name: round(us, 1) for name, us in prices.items()}
     ranked = sorted(prices.items(), key=lambda one: one[1])
     predicted = prices.get(choice.algorithm)
     return replace(choice, predicted_us=predicted, alternatives=tuple(ranked))
