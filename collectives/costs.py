@@ -36,8 +36,12 @@ KINDS = {
 """Kinds of moves. Bytes are those that one rank sends, stores, reads or adds; for
 `far`, those that leave a host in that step, of all of its ranks."""
 
-NATIVE = "native_"
-"""What the kind of a whole call by the MPI begins with; then comes the collective."""
+BY = " by "
+
+
+def whole(collective: str, algorithm: str) -> str:
+    """Return the kind of a whole call; of no use for another number of ranks."""
+    return f"{collective}{BY}{algorithm}"
 
 
 class Move(NamedTuple):
@@ -66,9 +70,9 @@ class Costs:
         """
         return sum(m.times * on(self.curves[m.kind], m.nbytes) for m in moves)
 
-    def without_native(self) -> Costs:
+    def without_whole(self) -> Costs:
         """Return those that do not depend on how many ranks there are."""
-        return Costs({k: c for k, c in self.curves.items() if not k.startswith(NATIVE)})
+        return Costs({kind: c for kind, c in self.curves.items() if BY not in kind})
 
     def over(self, other: Costs) -> Costs:
         """Return these curves, and the other's where there are none."""

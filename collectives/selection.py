@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from collectives.algorithms import ALGORITHMS, AUTO, NATIVE, TABLE, native
-from collectives.costs import NATIVE as WHOLE_CALL
-from collectives.costs import Move
+from collectives.costs import Move, whole
 from collectives.ending import say
 from collectives.errors import InvalidArgumentError, UnsupportedError
 from collectives.group import Group
@@ -290,13 +289,12 @@ def prices_us(
     place, costs = group.tuning.place, group.tuning.costs
     prices: dict[str, float] = {}
     for name in among:
-        found = moves(collective, name, place, nbytes)
+        measured = [Move(whole(collective, name), nbytes)]
+        known = costs.knows(measured)
+        found = measured if known else moves(collective, name, place, nbytes)
         if found is not None and costs.knows(found):
             prices[name] = costs.price_us(found)
-    whole = [Move(WHOLE_CALL + collective, nbytes)]
-    if NATIVE in among and costs.knows(whole):
-        prices[NATIVE] = costs.price_us(whole)
-    elif NATIVE in among:
+    if NATIVE in among and NATIVE not in prices:
         rows = TABLE[collective]
         by_messages = [us for name, us in prices.items() if not rows[name].needs_window]
         guess = NATIVE_GUESS[place.hosts > 1]

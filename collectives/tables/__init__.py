@@ -97,7 +97,7 @@ class Tuning:
         near = Place(self.place.per_host, self.place.per_host)
         for table in (*self.tables, *nearest(tables, mpi, near, caches)):
             same = (table.ranks, table.hosts) == (self.place.ranks, self.place.hosts)
-            costs = costs.over(table.costs if same else table.costs.without_native())
+            costs = costs.over(table.costs if same else table.costs.without_whole())
         self.costs = costs
 
 

@@ -9,13 +9,12 @@ from time import perf_counter
 
 import numpy as np
 
-from collectives.algorithms import NATIVE, SHARED, TABLE
+from collectives.algorithms import DIRECT, NATIVE, SHARED, TABLE
 from collectives.algorithms.direct import PIECE_BYTES, read_memory
 from collectives.algorithms.rounds import Rounds
 from collectives.algorithms.stepwise import run_schedule
 from collectives.communicator import Communicator
-from collectives.costs import NATIVE as WHOLE_CALL
-from collectives.costs import Costs, Curve
+from collectives.costs import Costs, Curve, whole
 from collectives.errors import UnsupportedError
 from collectives.kernels import Array, kernel_for
 from collectives.moves import mail_bytes
@@ -27,6 +26,7 @@ from collectives.window import MAIL_BYTES
 SIZES = (8, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)
 WHOLE_SIZES = (8, 8 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20)
 MOST = max(SIZES)
+WHOLE = SHARED, DIRECT, NATIVE
 BUDGET_S = 0.02  # of one size of one kind
 HAND_OVERS = 20
 
@@ -175,14 +175,14 @@ def _reader(comm: Communicator, own: Array) -> Callable[[Array], None]:
 
 
 def _whole_calls(comm: Communicator, until: float) -> Points:
-    """Measure the MPI's own collectives, with all that comes before."""
+    """Measure whole calls by what has no schedule, for just these ranks."""
     course = Course(comm, MOST)
-    for collective in TABLE:
+    for collective, name in ((c, n) for n in WHOLE for c in TABLE if n in TABLE[c]):
         for nbytes, done in _growing(comm, WHOLE_SIZES, until):
             try:
-                run = course.run(collective, NATIVE, nbytes)
+                run = course.run(collective, name, nbytes)
                 us = best_us(comm, run.call, BUDGET_S)
-            except UnsupportedError:  # there is no MPI
-                return
+            except UnsupportedError:  # no MPI, no memory in common, not permitted
+                break
             done(us)
-            yield WHOLE_CALL + collective, nbytes, us
+            yield whole(collective, name), nbytes, us

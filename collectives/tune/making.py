@@ -22,7 +22,7 @@ from collectives.topology import processor
 from collectives.tune.fitting import fit
 from collectives.tune.ruling import rules
 
-FIT_S, MOST_S = 8.0, 12.0  # of fitting, and of all; then prices decide what is left
+FIT_S, MOST_S = 8.0, 13.0  # of fitting, and of all; then prices decide what is left
 
 
 def run(comm: Communicator, output: str, argv: Sequence[str]) -> None:
