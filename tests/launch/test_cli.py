@@ -52,7 +52,7 @@ def test_bench_of_overlap():
         ("bench send --overlap", "send by 'mpi' cannot be started"),
         (
             "bnech",
-            "'bnech' is no command and no file; wanted bench, bench strategy, doctor",
+            "'bnech' is no command and no file; wanted bench, bench strategy, tune",
         ),
     ],
 )
