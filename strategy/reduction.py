@@ -33,14 +33,15 @@ class Reduction:
 
     def __init__(self, structure: Any, packs: Sequence[Pack]) -> None:
         self._structure = structure
-        self._packs = packs
+        self.packs = packs
+        """The packs, in the order in which they arrive."""
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         """Give place and result of each leaf, as soon as its pack is there.
 
         Places count the leaves as `flatten` lists them: those of a list in its order.
         """
-        for pack in self._packs:
+        for pack in self.packs:
             yield from zip(pack.places, pack.wait(), strict=True)
 
     def wait(self) -> Any:
