@@ -48,7 +48,6 @@ class Slices:
 
     def open(self, epoch: int) -> Stream:
         """Return the rows in order; what they give is a copy."""
-
         leaves = nest.flatten(self.arrays)
 
         def row(number: int) -> Any:

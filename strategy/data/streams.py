@@ -29,7 +29,6 @@ def stack(elements: Sequence[Any]) -> Any:
 
     Raises `StructureError` where structures or shapes differ.
     """
-
     if isinstance(elements[0], (dict, list, tuple)):
         return nest.map_structure(lambda *leaves: _stacked(leaves), *elements)
     return _stacked(elements)
