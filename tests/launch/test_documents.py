@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,20 @@ def test_the_programs_run(name, ranks):
     ended = run_mpi(ranks, program, timeout=120)
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr == ""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_programs_need_no_mpi(name, tmp_path):
+    hidden = "import sys; sys.modules['mpi4py'] = None"
+    program = "\n".join([hidden, *blocks(name, "python")])
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.parametrize("block", blocks("clusters.md", "console"))
