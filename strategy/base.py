@@ -174,6 +174,10 @@ class Strategy:
         with np.errstate(invalid="ignore"):  # no element on any replica: nan
             return np.asarray(total / count, dtype)
 
+    def __repr__(self) -> str:
+        name = type(self).__name__.lstrip("_")
+        return f"<{name} of {self.num_replicas_in_sync} replica(s)>"
+
     def __copy__(self) -> NoReturn:
         raise RuntimeError("a strategy cannot be copied: its replicas exist once")
 

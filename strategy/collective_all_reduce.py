@@ -81,8 +81,10 @@ class CollectiveAllReduce(CrossDeviceOps):
                 totals = reduce(reduce_op, [values[at] for at in places], merged)
                 for at, total in zip(places, totals, strict=True):
                     results[at] = total
-        pairs = value_destination_pairs
-        widest = max((to for _, to in pairs), key=copies)
+        places = {id(to): to for _, to in value_destination_pairs}
+        widest = max(places.values(), key=copies)
+        if copies(widest) == 1:
+            return results
         return [spread(total, widest) for total in results]
 
     def gather_implementation(
@@ -169,11 +171,11 @@ class CollectiveAllReduce(CrossDeviceOps):
         moved.reverse()
         self._note(op, options, len(values), sizes, replicas)
         dtypes = [parts[0].dtype for parts in values]
+        if replicas == 1 and op is ReduceOp.SUM:
+            return moved
         if replicas == 1:
             return [
-                array
-                if op is ReduceOp.SUM
-                else array.astype(mean_dtype(dtype), copy=False)
+                array.astype(mean_dtype(dtype), copy=False)
                 for array, dtype in zip(moved, dtypes, strict=True)
             ]
         count = replicas * self._ranks

@@ -8,8 +8,8 @@ strategy, whose one replica is the caller. Strategies push a mode for the time o
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -110,13 +110,20 @@ def current() -> Mode:
     return _stack.modes[-1] if _stack.modes else _default[0]
 
 
-@contextmanager
-def entered(mode: Mode) -> Iterator[None]:
-    """Be in `mode` for the time of a `with` block."""
-    _stack.modes.append(mode)
-    try:
-        yield
-    finally:
+class entered:
+    """Being in a mode for the time of a `with` block."""
+
+    __slots__ = ("_mode",)
+
+    def __init__(self, mode: Mode) -> None:
+        self._mode = mode
+
+    def __enter__(self) -> None:
+        """Put the mode on top of this thread's stack."""
+        _stack.modes.append(self._mode)
+
+    def __exit__(self, *exception: object) -> None:
+        """Take it away again."""
         _stack.modes.pop()
 
 

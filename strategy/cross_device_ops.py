@@ -12,6 +12,7 @@ from typing import Any
 import collectives
 from strategy import local_reduce
 from strategy.communication import Communication, in_this_process
+from strategy.errors import StructureError
 from strategy.options import CommunicationImplementation, CommunicationOptions
 from strategy.packs import concat_and_split, split_again
 from strategy.reduce_op import ReduceOp
@@ -227,13 +228,13 @@ class NcclAllReduce(HierarchicalCopyAllReduce):
 
 
 def copies(destinations: Any) -> int:
-    """Return how many devices `destinations` means: `ValueError` if none."""
+    """Return how many devices `destinations` means: `StructureError` if none."""
     if isinstance(destinations, DistributedValues):
         return len(destinations.values)
     if isinstance(destinations, str) and not destinations:
-        raise ValueError("destinations can not be empty")
+        raise StructureError("destinations is '', which names no device")
     if not isinstance(destinations, str) and not hasattr(destinations, "dtype"):
-        raise ValueError(
+        raise StructureError(
             f"destinations is {destinations!r}; wanted a distributed value, a "
             "variable, an array or the name of a device"
         )

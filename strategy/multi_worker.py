@@ -44,11 +44,6 @@ class MultiWorkerMirroredStrategy(Strategy):
         _agree_on_devices(comm, devices)
         super().__init__(MultiWorkerExtended(self, comm, resolver, options, devices))
 
-    def __repr__(self) -> str:
-        return (
-            f"<MultiWorkerMirroredStrategy of {self.num_replicas_in_sync} replica(s)>"
-        )
-
 
 class MultiWorkerExtended(ReplicatedExtended):
     """Replicas on several ranks, as many on each."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -39,7 +38,7 @@ class ReplicaContext:
         self._replica_id = replica_id
         self._local_index = local_index
         self._meeting = meeting
-        self._entered: list[AbstractContextManager[None]] = []
+        self._mode = contexts.Mode(strategy, self)
 
     @property
     def strategy(self) -> Strategy:
@@ -140,13 +139,11 @@ class ReplicaContext:
             return combine([given])[0]
 
     def __enter__(self) -> ReplicaContext:
-        entered = contexts.entered(contexts.Mode(self._strategy, self))
-        entered.__enter__()
-        self._entered.append(entered)
+        contexts.entered(self._mode).__enter__()
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self._entered.pop().__exit__(*exception)
+        contexts.entered(self._mode).__exit__(*exception)
 
     def __repr__(self) -> str:
         return f"<replica {self._replica_id} of {self.num_replicas_in_sync}>"

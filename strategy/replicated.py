@@ -140,10 +140,11 @@ class ReplicatedExtended(StrategyExtended):
                 arrays.append((at, PerReplica([plain(part) for part in parts])))
         if arrays:
             batch = [(value, self._everywhere) for _, value in arrays]
-            reduced = self._ops.batch_reduce(reduce_op, batch, given)
+            reduced = self._ops.batch_reduce_implementation(reduce_op, batch, given)
             for (at, _), value in zip(arrays, reduced, strict=True):
-                for index in range(count):
-                    results[index][at] = select(index, value)
+                parts = value.values if count > 1 else (value,)
+                for result, part in zip(results, parts, strict=True):
+                    result[at] = part
         return results
 
     def all_gather_lists(

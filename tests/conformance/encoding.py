@@ -97,6 +97,8 @@ def same_error(expected: dict[str, Any], found: BaseException) -> bool:
 def _scalar(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, complex) or (
+        isinstance(value, float) and not math.isfinite(value)
+    ):
         return str(value)  # nan, inf and -inf, as the cases write them
     return value.decode() if isinstance(value, bytes) else value

@@ -24,20 +24,25 @@ _REMARK = re.compile(r"\s*(\((tensor|scalars?)\)|made per replica)\s*$")
 
 def python_of(text: str) -> str:
     """Return the Python expression that a text stands for."""
-    text = _REMARK.sub("", text).replace("^", "**")
+    text = _REMARK.sub("", text).replace("^", "**").replace("tf.", "")
     text = re.sub(r"^(scalar|tensor)\s+", "", text)
     text = re.sub(r"(?<![\w.])(\d+)(?=[a-z(])", r"\1*", text)
     return _TYPED.sub(lambda found: f"{DTYPES[found[1]]}({found[2]})", text)
 
 
+def range_(*bounds: int) -> Any:
+    """Return the numbers from 0, or from the first to before the last, as float32."""
+    return np.arange(*bounds, dtype=np.float32)
+
+
 def evaluate(text: str, **names: Any) -> Any:
     """Return the value of a text; `names` are its variables, such as r."""
-    names = {"fill": fill, "sum": np.sum, "IndexedSlices": slices, **names}
+    names = {**NAMES, **names}
     names |= {dtype: getattr(np, dtype) for dtype in DTYPES.values()}
     try:
         code = compile(python_of(text).strip(), "<case>", "eval")
         return eval(code, {"__builtins__": {}}, names)
-    except (SyntaxError, NameError, TypeError) as error:
+    except (SyntaxError, NameError) as error:
         raise NotUnderstood(f"expression {text!r}: {error}") from error
 
 
@@ -78,6 +83,19 @@ def slices(values: Any, indices: Any, dense_shape: Any = None) -> Any:
     return distribute.IndexedSlices(
         np.array(values, np.float32), np.array(indices, np.int32), shape
     )
+
+
+NAMES: dict[str, Any] = {
+    "fill": fill,
+    "range": range_,
+    "ones": lambda shape: fill(shape, 1),
+    "zeros": lambda shape: fill(shape, 0),
+    "sum": np.sum,
+    "constant": lambda value: np.array(value, np.float32),
+    "np": np,
+    "IndexedSlices": slices,
+}
+"""What the texts may use besides their own variables."""
 
 
 def per_replica(value: Any, dtype: Any = np.float32) -> Any:

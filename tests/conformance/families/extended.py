@@ -102,7 +102,12 @@ def _update(case: Case) -> Any:
         return tensors(found) if isinstance(found, (dict, float)) else found
 
     args = [components(value) for value in inputs.get("args", [])]
-    result = extended.update(variable, update, args, group=inputs.get("group", True))
+
+    def here() -> Any:
+        return extended.update(variable, update, args, group=inputs.get("group", True))
+
+    in_run = inputs.get("context") == "replica"
+    result = case.strategy.run(here) if in_run else here()
     return {"result": result, "var_after": variable}
 
 
@@ -127,6 +132,7 @@ def _colocate(case: Case) -> Any:
 OPS = {
     "ReductionToOneDevice": distribute.ReductionToOneDevice,
     "HierarchicalCopyAllReduce": distribute.HierarchicalCopyAllReduce,
+    "NcclAllReduce": distribute.NcclAllReduce,
     "base": distribute.CrossDeviceOps,
 }
 
@@ -220,6 +226,7 @@ CASES = {
     "CrossDeviceOps.broadcast": _ops_broadcast,
     "ReductionToOneDevice": _all_reduce_by,
     "HierarchicalCopyAllReduce": _all_reduce_by,
+    "NcclAllReduce": _all_reduce_by,
     "ConcatAndSplitPacker": _packer,
     "hierarchical_copy": _hierarchical_copy,
     "FixedShardsPartitioner": _partition,

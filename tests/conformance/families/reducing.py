@@ -31,6 +31,8 @@ def _value(case: Case) -> Any:
 def _named_value(case: Case, text: str) -> Any:
     if text == "IndexedSlices":
         return slices([[1.0]], [0], [3, 1])
+    if text.startswith("python "):
+        return evaluate(text.removeprefix("python "))
     words = text.split()
     kinds = {"MirroredVariable": "ON_WRITE", "SyncOnRead": "ON_READ"}
     if words[0] in kinds:
@@ -78,6 +80,8 @@ def _gather(case: Case) -> Any:
 def _local_results(case: Case) -> Any:
     inputs = case.inputs
     given = inputs.get("value", inputs)
+    if isinstance(given, str):
+        return case.strategy.experimental_local_results(_named_value(case, given))
     return case.strategy.experimental_local_results(components(given))
 
 

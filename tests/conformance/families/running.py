@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import strategy as distribute
 from conformance.case import Case, make_strategy
-from conformance.expressions import components, evaluate
+from conformance.expressions import components, evaluate, tensors
 
 
 class NT(NamedTuple):
@@ -49,21 +51,43 @@ RETURNS = {
 }
 
 
+def _returning(text: str) -> Any:
+    """Return what a replica does that returns what a text says."""
+    if text in RETURNS:
+        return RETURNS[text]
+    expression = re.sub(r"\s*\([^()]*\)$", "", text.removeprefix("python "))
+
+    def replica() -> Any:
+        names = {"replica_id": _id(), "r": int(_id()), "namedtuple": NT}
+        found = evaluate(expression, **names)
+        return found if text.startswith("python ") else tensors(found, lists="tensor")
+
+    return replica
+
+
 def _run(case: Case) -> Any:
     inputs, strategy = case.inputs, case.strategy
     if "fn_returns" in inputs:
-        return strategy.run(case.table("fn_returns", RETURNS))
+        return strategy.run(_returning(inputs["fn_returns"]))
     if "inside" in inputs:
         return strategy.run(lambda: strategy.run(lambda: 1))
-    if "args" in inputs:
+    if "args" in inputs or "kwargs" in inputs:
+        args, kwargs = inputs.get("args", []), inputs.get("kwargs", {})
+        if isinstance(args, list):
+            args = [components(value) for value in args]
         return strategy.run(
-            lambda *given: evaluate(
-                inputs["fn"], **dict(zip("xyz", given, strict=False))
+            lambda *given, **named: evaluate(
+                inputs.get("fn", "x"), **dict(zip("xyz", given, strict=False)), **named
             ),
-            args=[components(value) for value in inputs["args"]],
+            args=args,
+            kwargs={key: components(value) for key, value in kwargs.items()},
         )
     known = {"raises KeyError('boom') on replica 1": _boom, **RETURNS}
     return strategy.run(case.table("fn", known))
+
+
+# The classes of TensorFlow's contexts, outside of strategies and in them.
+CONTEXTS = {False: "_DefaultReplicaContext", True: "_MirroredReplicaContext"}
 
 
 def _facts() -> dict[str, Any]:
@@ -73,12 +97,16 @@ def _facts() -> dict[str, Any]:
         "has_strategy": distribute.has_strategy(),
         "in_cross_replica_context": distribute.in_cross_replica_context(),
         "num_replicas": distribute.get_strategy().num_replicas_in_sync,
-        # the class of TensorFlow's context of a mirrored replica
-        "replica_context": None if context is None else "_MirroredReplicaContext",
+        "replica_context": context and CONTEXTS[distribute.has_strategy()],
     }
 
 
 def _context(case: Case) -> Any:
+    if case.inputs.get("where") in ("default", "no scope", "outside"):
+        return _facts()
+    if case.inputs.get("where") == "default scope":
+        with distribute.get_strategy().scope():
+            return _facts()
     strategy = case.strategy
 
     def in_scope() -> Any:
@@ -117,8 +145,6 @@ def _context(case: Case) -> Any:
         "run": in_run,
         "merge_call": in_merge_call,
         "extended.update": in_update,
-        "default": _facts,
-        "no scope": _facts,
     }
     return case.table("where", places)()
 
@@ -136,6 +162,7 @@ def _scope(case: Case) -> Any:
     nested = {
         "same": lambda: scoped(strategy),
         "different strategy": lambda: scoped(make_strategy(case.strategy_spec)),
+        "default": lambda: scoped(make_strategy({"kind": "default"})),
         "default strategy": lambda: scoped(make_strategy({"kind": "default"})),
     }
     with strategy.scope():
@@ -169,4 +196,5 @@ CASES = {
     "experimental_set_strategy": _set_strategy,
     "ReplicaContext.replica_id_in_sync_group": _replica_id,
     "RunOptions": _run_options,
+    "copy.copy": lambda case: copy.copy(case.strategy),
 }

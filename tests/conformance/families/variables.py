@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -98,9 +99,13 @@ def _assign_in_run(case: Case) -> Any:
 
 
 def _read(case: Case, variable: Any) -> Any:
+    with case.strategy.scope():
+        return _or_error(variable.read_value)
+
+
+def _or_error(read: Callable[[], Any]) -> Any:
     try:
-        with case.strategy.scope():
-            return variable.read_value()
+        return read()
     except ValueError:
         return {"error_type": "ValueError"}
 
@@ -182,11 +187,8 @@ def _handle(case: Case) -> Any:
 
 def _per_replica(case: Case) -> Any:
     value = per_replica([1.0, 2.0])
-    known = {
-        "PerReplica + 1": lambda: value + np.float32(1),  # type: ignore[operator]
-        "tf.convert_to_tensor(PerReplica)": lambda: np.asarray(value),
-    }
-    return case.table("expr", known)()
+    text = case.inputs["expr"]
+    return evaluate(text, PerReplica=value, convert_to_tensor=np.asarray, r=1)
 
 
 def _mirrored(case: Case) -> Any:
@@ -206,15 +208,19 @@ def _on_read(case: Case) -> Any:
     for part, value in zip(variable.values, case.inputs["components"], strict=True):
         part.assign(np.float32(value))
     run, one = case.strategy.run, np.float32(1)
-    with case.strategy.scope():
-        in_scope = variable.value()
-    return {
-        "outside_add": variable + one,
-        "outside_numpy": variable.numpy(),
-        "replica_add": run(lambda: variable + one),
-        "replica_read": run(variable.read_value),
+
+    def in_scope() -> Any:
+        with case.strategy.scope():
+            return variable.value()
+
+    reads = {
+        "outside_add": lambda: variable + one,
+        "outside_numpy": variable.numpy,
+        "replica_add": lambda: run(lambda: variable + one),
+        "replica_read": lambda: run(variable.read_value),
         "scope_value": in_scope,
     }
+    return {name: _or_error(read) for name, read in reads.items()}
 
 
 def _scatter(case: Case) -> Any:

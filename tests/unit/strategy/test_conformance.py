@@ -1,11 +1,10 @@
-"""TensorFlow's cases for strategies of one process; those of two are in tests/launch."""
+"""TensorFlow's cases of one process; those of two are in tests/launch."""
 
 import copy
 import re
 from pathlib import Path
 
 import pytest
-
 from conformance import runner
 from conformance.expressions import python_of
 
@@ -31,7 +30,9 @@ def by_id(cases):
 
 def test_all_cases_pass_but_the_listed_differences():
     found = verdicts(ORACLE)
-    failed = {name: why for name, (verdict, why) in found.items() if verdict == "failed"}
+    failed = {
+        name: why for name, (verdict, why) in found.items() if verdict == "failed"
+    }
     different = listed() & found.keys()
     unexpected = {name: failed[name] for name in failed.keys() - different}
     assert not unexpected
