@@ -46,6 +46,7 @@ from strategy.options import (
     RunOptions,
 )
 from strategy.reduce_op import ReduceOp, VariableAggregation, VariableSynchronization
+from strategy.reduction import Reduction
 from strategy.replica_context import (
     ReplicaContext,
     get_replica_context,
@@ -87,6 +88,7 @@ __all__ = [
     "PerReplica",
     "ReduceOp",
     "ReduceOpError",
+    "Reduction",
     "ReductionToOneDevice",
     "ReplicaContext",
     "RunOptions",

@@ -5,7 +5,8 @@ First the replicas of each process are added up, then one collective goes across
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import collectives
@@ -81,8 +82,8 @@ class CollectiveAllReduce(CrossDeviceOps):
                 totals = reduce(reduce_op, [values[at] for at in places], merged)
                 for at, total in zip(places, totals, strict=True):
                     results[at] = total
-        places = {id(to): to for _, to in value_destination_pairs}
-        widest = max(places.values(), key=copies)
+        wanted = {id(to): to for _, to in value_destination_pairs}
+        widest = max(wanted.values(), key=copies)
         if copies(widest) == 1:
             return results
         return [spread(total, widest) for total in results]
@@ -142,37 +143,92 @@ class CollectiveAllReduce(CrossDeviceOps):
         given: Array = self._comm.broadcast(array, root=0)
         return given
 
+    def start(
+        self, op: ReduceOp, values: list[Any], options: CommunicationOptions
+    ) -> list[tuple[list[int], Callable[[], list[Any]]]]:
+        """Start to reduce arrays; return the packs, in the order in which they move.
+
+        Each is the places of its values, and a function that waits for their results.
+        Where replicas are added up here, that of one pack goes on while others move.
+        """
+        merged = self._merged(options)
+        comm, sizes, under_way = self._comm_for(merged), [], []
+        for places, arrays, nbytes in self._packed(values, merged):
+            parts = [values[at] for at in places]
+            if comm is None:
+                done = [local_reduce.reduced(op, part) for part in parts]
+                wait: Callable[[], list[Any]] = partial(list, done)
+            else:
+                arguments = self._arguments(op, arrays, nbytes, parts, merged)
+                handle = comm.start_all_reduce_many(*arguments)
+                wait = partial(self._arrived, op, parts, handle)
+            sizes.append(nbytes)
+            under_way.append((places, wait))
+        self._note(op, merged, len(values), sizes, len(values[0]))
+        return under_way
+
     def _dense(
         self, op: ReduceOp, values: list[Any], options: CommunicationOptions
     ) -> list[Any]:
-        """Reduce arrays, last first: the last layer's gradients are ready first."""
-        comm, replicas = self._comm_for(options), len(values[0])
+        """Reduce arrays, pack after pack."""
+        comm = self._comm_for(options)
         if comm is None:
             self.last = in_this_process(self, op, options, values)
             return [local_reduce.reduced(op, parts) for parts in values]
+        results: list[Any] = [None] * len(values)
+        sizes = []
+        for places, arrays, nbytes in self._packed(values, options):
+            parts = [values[at] for at in places]
+            arguments = self._arguments(op, arrays, nbytes, parts, options)
+            totals = self._finished(op, parts, comm.all_reduce_many(*arguments))
+            for at, total in zip(places, totals, strict=True):
+                results[at] = total
+            sizes.append(nbytes)
+        self._note(op, options, len(values), sizes, len(values[0]))
+        return results
 
-        def totals() -> list[Array]:
-            return [_local_total(parts) for parts in values]
+    def _packed(
+        self, values: list[Any], options: CommunicationOptions
+    ) -> Iterator[tuple[list[int], list[Any], int]]:
+        """Yield each pack: the places of its values, this rank's arrays, their bytes.
 
-        if replicas == 1:
-            across, arrays = op, [parts[0] for parts in values]
-        else:
-            across, arrays = ReduceOp.SUM, _or_refusal(totals)
-            if isinstance(arrays, _Refusal):
-                arrays = [arrays]
-        packs = group_by_size(arrays[::-1], options.bytes_per_pack)
-        sizes = [sum(array.nbytes for array in pack) for pack in packs]
-        moved: list[Array] = []
-        for pack, size in zip(packs, sizes, strict=True):
-            whole = size if options.bytes_per_pack else 0  # 0: `collectives` cuts it
-            moved += comm.all_reduce_many(
-                pack, across.value.lower(), None, whole, _name(options)
-            )
-        moved.reverse()
-        self._note(op, options, len(values), sizes, replicas)
-        dtypes = [parts[0].dtype for parts in values]
+        The last values come first: the last layer's gradients are ready first.
+        """
+        begun = len(values)
+        firsts = [parts[0] for parts in reversed(values)]
+        for pack in group_by_size(firsts, options.bytes_per_pack):
+            places = list(range(begun - 1, begun - 1 - len(pack), -1))
+            begun -= len(pack)
+            arrays: list[Any] = pack
+            if len(values[0]) > 1:
+                totals = _or_refusal(partial(_local_totals, values, places))
+                arrays = [totals] if isinstance(totals, _Refusal) else totals
+            yield places, arrays, sum(array.nbytes for array in arrays)
+
+    def _arguments(
+        self,
+        op: ReduceOp,
+        arrays: list[Any],
+        nbytes: int,
+        parts: list[Any],
+        options: CommunicationOptions,
+    ) -> tuple[Any, ...]:
+        """Return the arguments of all_reduce_many for one pack."""
+        across = op if len(parts[0]) == 1 else ReduceOp.SUM
+        limit = nbytes if options.bytes_per_pack else 0  # 0: `collectives` cuts it
+        return arrays, across.value.lower(), None, limit, _name(options)
+
+    def _arrived(
+        self, op: ReduceOp, parts: list[Any], handle: collectives.Handle[list[Any]]
+    ) -> list[Any]:
+        return self._finished(op, parts, handle.wait())
+
+    def _finished(self, op: ReduceOp, values: list[Any], moved: list[Any]) -> list[Any]:
+        """Return the results of one pack from what has come back."""
+        replicas = len(values[0])
         if replicas == 1 and op is ReduceOp.SUM:
             return moved
+        dtypes = [parts[0].dtype for parts in values]
         if replicas == 1:
             return [
                 array.astype(mean_dtype(dtype), copy=False)
@@ -269,10 +325,12 @@ def _or_refusal(make: Callable[[], Any]) -> Any:
         return _Refusal(error)
 
 
-def _local_total(parts: Sequence[Any]) -> Any:
-    local_reduce.check_alike(parts)
-    local_reduce.check_numbers(parts[0].dtype, "reduce")
-    return local_reduce.wide_sum(parts)
+def _local_totals(values: list[Any], places: list[int]) -> list[Any]:
+    """Return the sums over the replicas of this process."""
+    for at in places:
+        local_reduce.check_alike(values[at])
+        local_reduce.check_numbers(values[at][0].dtype, "reduce")
+    return [local_reduce.wide_sum(values[at]) for at in places]
 
 
 def _name(options: CommunicationOptions) -> str | None:

@@ -20,6 +20,7 @@ from strategy.input_context import InputContext, InputOptions
 from strategy.input_pipelines import distribute, from_function
 from strategy.options import CommunicationOptions, RunOptions
 from strategy.reduce_op import ReduceOp
+from strategy.reduction import Pack
 from strategy.replica_context import ReplicaContext
 from strategy.replicas import Meeting
 from strategy.values import (
@@ -143,6 +144,23 @@ class ReplicatedExtended(StrategyExtended):
                 for result, part in zip(results, parts, strict=True):
                     result[at] = part
         return results
+
+    def start_all_reduce_lists(
+        self,
+        reduce_op: ReduceOp,
+        lists: list[list[Any]],
+        options: CommunicationOptions | None,
+    ) -> list[list[Pack]]:
+        """Start `all_reduce_lists`; return each local replica's packs."""
+        values = [list(map(plain, parts)) for parts in zip(*lists, strict=True)]
+        dense = all(isinstance(parts[0], local_reduce.Dense) for parts in values)
+        if not dense or not isinstance(self._ops, CollectiveAllReduce):
+            return super().start_all_reduce_lists(reduce_op, lists, options)
+        given = CommunicationOptions() if options is None else options
+        under_way = self._ops.start(reduce_op, values, given)
+        if len(lists) > 1:  # one may change its results before another has got them
+            under_way = [(places, _copying(wait)) for places, wait in under_way]
+        return [[Pack(places, wait) for places, wait in under_way] for _ in lists]
 
     def all_gather_lists(
         self, lists: list[list[Any]], axis: int, options: CommunicationOptions | None
@@ -278,6 +296,11 @@ def has_components(value: Any) -> bool:
     if isinstance(value, Variable):
         return value.kind in (MIRRORED, ON_READ)
     return isinstance(value, DistributedValues)
+
+
+def _copying(wait: Callable[[], list[Any]]) -> Callable[[], list[Any]]:
+    """Return what waits for results too, and gets memory of its own for them."""
+    return lambda: [array.copy() for array in wait()]
 
 
 def _read(leaf: Any) -> Any:
