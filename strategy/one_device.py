@@ -7,9 +7,10 @@ from typing import Any
 
 from strategy.base import Strategy
 from strategy.devices import canonical, check_host
-from strategy.distributed_dataset import DistributedDataset, distribute, from_function
+from strategy.distributed_dataset import DistributedDataset
 from strategy.extended import StrategyExtended
 from strategy.input_context import InputContext, InputOptions
+from strategy.input_pipelines import distribute, from_function
 
 
 class OneDeviceStrategy(Strategy):

@@ -12,15 +12,12 @@ from strategy import contexts, local_reduce, nest
 from strategy.collective_all_reduce import CollectiveAllReduce
 from strategy.communication import Communication
 from strategy.cross_device_ops import CrossDeviceOps, per_replica
-from strategy.distributed_dataset import (
-    DistributedDataset,
-    distribute,
-    from_function,
-)
+from strategy.distributed_dataset import DistributedDataset
 from strategy.errors import StructureError
 from strategy.extended import StrategyExtended
 from strategy.indexed_slices import IndexedSlices
 from strategy.input_context import InputContext, InputOptions
+from strategy.input_pipelines import distribute, from_function
 from strategy.options import CommunicationOptions, RunOptions
 from strategy.reduce_op import ReduceOp
 from strategy.reduction import Pack

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -48,9 +48,10 @@ class Slices:
 
     def open(self, epoch: int) -> Stream:
         """Return the rows in order; what they give is a copy."""
+        leaves = nest.flatten(self.arrays)
 
         def row(number: int) -> Any:
-            return nest.map_structure(lambda array: array[number].copy(), self.arrays)
+            return nest.unflatten(self.arrays, [leaf[number].copy() for leaf in leaves])
 
         def rows(numbers: list[int]) -> Any:
             # One index array for all leaves; of a list each leaf would make its own.
@@ -108,6 +109,21 @@ class Generated:
     def describe(self) -> str:
         """Return next to nothing: functions cannot be compared."""
         return "generated"
+
+
+def given_once(iterator: Iterator[Any]) -> Callable[[], Iterator[Any]]:
+    """Return a function that gives the iterator; `ValueError` the second time."""
+    left = [iterator]
+
+    def make() -> Iterator[Any]:
+        if not left:
+            raise ValueError(
+                "an iterator is asked for its elements a second time; wanted a list, "
+                "or Dataset.from_generator with the function that makes the iterator"
+            )
+        return left.pop()
+
+    return make
 
 
 def _arrays(tensors: Any) -> Any:

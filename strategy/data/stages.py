@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from itertools import chain, count, islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +19,8 @@ from strategy.data.sources import INFINITE, UNKNOWN
 from strategy.data.streams import Batched, Stream, stack
 
 Opener = Callable[[int], Stream]
+AUTOTUNE = -1
+"""A number that is left to us."""
 SHARD_HINT = -1
 """In `shard(SHARD_HINT, SHARD_HINT)`: the worker's own shard, filled in for it."""
 
@@ -140,14 +142,12 @@ class Repeat(_Described):
         first = before(start)  # how to look at tokens is the same in all epochs
 
         def tokens() -> Iterator[Any]:
-            empty = True
-            if times != 0:
-                for token in first.tokens:
-                    empty = False
-                    yield token
-            if not empty:  # else it would look for a first element for ever
-                for each in epochs:
-                    yield from before(each).tokens
+            one = list(islice(first.tokens, 0 if times == 0 else 1))
+            if not one:  # and it would look for one for ever
+                return
+            yield from chain(one, first.tokens)
+            for each in epochs:
+                yield from before(each).tokens
 
         return replace(first, tokens=tokens())
 
@@ -226,8 +226,7 @@ def called(function: Callable[..., Any], element: Any) -> Any:
 def _permuted(tokens: Iterator[Any], rng: np.random.Generator) -> Iterator[Any]:
     """Yield all tokens in a random order."""
     everything = list(tokens)
-    for place in rng.permutation(len(everything)):
-        yield everything[place]
+    yield from map(everything.__getitem__, rng.permutation(len(everything)).tolist())
 
 
 def _drawn(tokens: Iterator[Any], size: int, rng: np.random.Generator) -> Iterator[Any]:

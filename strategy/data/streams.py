@@ -29,16 +29,18 @@ def stack(elements: Sequence[Any]) -> Any:
 
     Raises `StructureError` where structures or shapes differ.
     """
+    if isinstance(elements[0], (dict, list, tuple)):
+        return nest.map_structure(lambda *leaves: _stacked(leaves), *elements)
+    return _stacked(elements)
 
-    def leaf(*values: Any) -> Any:
-        shapes = {np.shape(value) for value in values}
-        if len(shapes) > 1:
-            raise StructureError(
-                f"a batch of elements of shapes {sorted(shapes)}; wanted one shape"
-            )
-        return np.stack(values)
 
-    return nest.map_structure(leaf, *elements)
+def _stacked(values: Sequence[Any]) -> Any:
+    shapes = {np.shape(value) for value in values}
+    if len(shapes) > 1:
+        raise StructureError(
+            f"a batch of elements of shapes {sorted(shapes)}; wanted one shape"
+        )
+    return np.stack(values)
 
 
 def itself(token: Any) -> Any:

@@ -173,6 +173,33 @@ def test_a_rank_whose_input_fails_stops_all(strategy, comm):
     assert comm.all_reduce(1) == comm.size
 
 
+@pytest.mark.ranks(2, 3)
+def test_a_file_that_one_rank_lacks_is_told_on_all(strategy, comm, tmp_path):
+    if comm.rank != 1:
+        np.save(tmp_path / "rows.npy", np.arange(8))
+        (tmp_path / "rows.txt").write_text("1\n2\n")
+    path = tmp_path / "rows.npy"
+    options = data.Options()
+    options.experimental_distribute.auto_shard_policy = AutoShardPolicy.DATA
+    dataset = Dataset.from_npy(path).batch(4).with_options(options)
+    expected = FileNotFoundError if comm.rank == 1 else InputError
+    with pytest.raises(expected, match="rows"):
+        strategy.experimental_distribute_dataset(dataset)
+    lines = Dataset.from_text(tmp_path / "rows.txt").batch(4).with_options(options)
+    shared = strategy.experimental_distribute_dataset(lines)
+    with pytest.raises(expected, match="rows"):
+        next(iter(shared))
+
+    def make(context):
+        if comm.rank == 1:
+            raise FileNotFoundError("rows")
+        return dataset
+
+    with pytest.raises(expected, match="rows"):
+        strategy.distribute_datasets_from_function(make)
+    assert comm.all_reduce(1) == comm.size
+
+
 @pytest.mark.ranks(2)
 def test_a_dataset_without_end_asks_nobody(strategy):
     shared = strategy.experimental_distribute_dataset(

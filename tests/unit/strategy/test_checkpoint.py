@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import product
 
 import numpy as np
 import pytest
@@ -64,12 +65,12 @@ def test_nothing_to_restore():
 
 def test_narrow_floats(tmp_path):
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    for dtype in (np.float16, ml_dtypes.bfloat16):
-        saved, restored = (Variable(np.full(3, x, dtype)) for x in (1.5, 0))
+    for dtype, shape in product((np.float16, ml_dtypes.bfloat16), ((3,), (), (0, 2))):
+        saved, restored = (Variable(np.full(shape, x, dtype)) for x in (1.5, 0))
         path = Checkpoint(v=saved).write(tmp_path / "x")
         Checkpoint(v=restored).restore(path)
         assert restored.dtype == dtype
-        assert restored.numpy().tolist() == [1.5] * 3
+        assert restored.numpy().tolist() == np.full(shape, 1.5).tolist()
 
 
 @pytest.mark.parametrize(
@@ -170,6 +171,36 @@ def test_a_disk_that_will_not(tmp_path):
     with pytest.raises(OSError, match="file"):
         checkpoint.save(tmp_path / "file" / "ckpt")
     assert checkpoint.save_counter == 0
+
+
+FULL = """
+import resource, sys, numpy as np, strategy
+value = strategy.Variable(np.zeros(100_000))
+manager = strategy.CheckpointManager(strategy.Checkpoint(v=value), sys.argv[1], 2)
+manager.save()
+value.assign(np.ones(100_000))
+resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
+try:
+    manager.save()
+except OSError as error:
+    print(type(error).__name__, manager.latest_checkpoint)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+print(manager.save())
+"""
+
+
+def test_a_disk_that_is_full_in_the_middle(tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-c", FULL, tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    first, second = tmp_path / "ckpt-1.npz", tmp_path / "ckpt-2.npz"
+    assert ended.stdout.split() == ["OSError", str(first), str(second)], ended.stderr
+    assert (file.read(first)[0]["v"] == 0).all()
+    assert (file.read(second)[0]["v"] == 1).all()
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_the_manager_keeps_the_latest(tmp_path):

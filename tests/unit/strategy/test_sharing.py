@@ -11,8 +11,8 @@ import strategy as distribute
 from strategy import InputContext, InputOptions, InputReplicationMode, data
 from strategy.data import SHARD_HINT, AutoShardPolicy, Dataset
 from strategy.data.sharing import Share, batch_sizes, pieces_of
-from strategy.distributed_dataset import distribute as share_out
-from strategy.distributed_dataset import from_function
+from strategy.input_pipelines import distribute as share_out
+from strategy.input_pipelines import from_function
 
 MANY = [(workers, local) for workers, local in product(range(1, 6), range(1, 4))]
 
@@ -276,6 +276,13 @@ def test_one_replica_sees_all_and_bare():
 def test_any_iterable_of_batches_will_do():
     shared = share_out([[0, 1, 2], np.arange(2)], InputContext(1, 0, 2))
     assert values(shared) == values(shared) == [[[0, 1], [2]], [[0], [1]]]
+
+
+def test_an_iterator_has_one_epoch_and_says_so():
+    shared = share_out(iter([np.arange(2), np.arange(4)]), InputContext(1, 0, 2))
+    assert values(shared) == [[[0], [1]], [[0, 1], [2, 3]]]
+    with pytest.raises(ValueError, match="second time"):
+        values(shared)
 
 
 def test_the_default_strategy_gives_the_dataset_back():
