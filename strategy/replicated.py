@@ -11,7 +11,7 @@ import numpy as np
 from strategy import contexts, local_reduce, nest
 from strategy.collective_all_reduce import CollectiveAllReduce
 from strategy.communication import Communication
-from strategy.cross_device_ops import CrossDeviceOps, per_replica
+from strategy.cross_device_ops import CrossDeviceOps, checked, per_replica
 from strategy.distributed_dataset import DistributedDataset
 from strategy.errors import StructureError
 from strategy.extended import StrategyExtended
@@ -126,7 +126,7 @@ class ReplicatedExtended(StrategyExtended):
         options: CommunicationOptions | None,
     ) -> list[list[Any]]:
         """Reduce arrays in a batch and registered packs where they are."""
-        given = CommunicationOptions() if options is None else options
+        given = checked(options)
         count = len(lists)
         results: list[list[Any]] = [[None] * len(lists[0]) for _ in lists]
         arrays = []
@@ -157,7 +157,7 @@ class ReplicatedExtended(StrategyExtended):
         dense = all(isinstance(parts[0], local_reduce.Dense) for parts in values)
         if not dense or not isinstance(self._ops, CollectiveAllReduce):
             return super().start_all_reduce_lists(reduce_op, lists, options)
-        given = CommunicationOptions() if options is None else options
+        given = checked(options)
         under_way = self._ops.start(reduce_op, values, given)
         if len(lists) > 1:  # one may change its results before another has got them
             under_way = [(places, _copying(wait)) for places, wait in under_way]
@@ -167,7 +167,7 @@ class ReplicatedExtended(StrategyExtended):
         self, lists: list[list[Any]], axis: int, options: CommunicationOptions | None
     ) -> list[list[Any]]:
         """Join array by array."""
-        given = CommunicationOptions() if options is None else options
+        given = checked(options)
         columns = [
             self._ops.gather_implementation(
                 PerReplica([plain(part) for part in parts]),
@@ -191,7 +191,7 @@ class ReplicatedExtended(StrategyExtended):
         if parts is None:
             return value
         self._check_components(parts)
-        given = CommunicationOptions() if options is None else options
+        given = checked(options)
         return self._ops.gather_implementation(
             per_replica(parts), self.worker_devices[0], axis, given
         )
