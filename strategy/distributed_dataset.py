@@ -69,6 +69,14 @@ class DistributedDataset:
         # Counted here, where all ranks count alike, and not in the dataset, which one
         # rank may have looked into by itself.
         number, self._iterations = self._iterations, self._iterations + 1
+        return self.iteration(number)
+
+    def iteration(self, number: int) -> DistributedIterator:
+        """Return the steps of iteration `number`, the same whenever asked.
+
+        For a program that goes on from a checkpoint: iterating would begin with the
+        random orders of iteration 0.
+        """
         return DistributedIterator(self._steps(number), self)
 
     def __len__(self) -> int:

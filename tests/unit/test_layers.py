@@ -109,7 +109,8 @@ def test_strategy_uses_only_public_names_of_collectives():
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {dotted}"
         for name, path in modules("strategy")
-        if name != "bench"  # part of the command, which is in collectives
+        # Parts of the command `ringfold`, which is in collectives.
+        if name not in ("bench", "cluster_command")
         for line, dotted in imports(path)
         if target("collectives", dotted) not in (None, "__init__")
     ]

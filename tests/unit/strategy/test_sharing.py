@@ -84,6 +84,17 @@ def test_file_gives_every_element_once(
         assert sorted(seen) == everything
 
 
+@pytest.mark.parametrize(("workers", "local"), MANY)
+@settings(max_examples=25, deadline=None)
+@given(rows=st.integers(0, 40), batch=st.integers(1, 12))
+def test_hint_gives_every_element_once(workers, local, rows, batch):
+    dataset = Dataset.range(rows).shuffle().shard(SHARD_HINT, SHARD_HINT).batch(batch)
+    dataset = with_policy(dataset, AutoShardPolicy.HINT)
+    all_ = shares(workers, local)
+    seen = [x for share in all_ for piece in pieces(dataset, share) for x in piece]
+    assert sorted(seen) == [*range(rows)]
+
+
 @given(st.integers(0, 50), st.integers(1, 6), st.integers(1, 4))
 def test_every_step_of_all_workers_together_is_one_global_batch(size, workers, local):
     sizes = [batch_sizes(size, share) for share in shares(workers, local)]
@@ -239,6 +250,13 @@ def test_input_options_that_contradict():
     ]:
         with pytest.raises(ValueError, match=text):
             from_function(lambda _: [], InputContext(), options=options)
+
+
+def test_an_iteration_that_is_asked_for_by_number():
+    shared = share_out(Dataset.range(20).shuffle().batch(20), InputContext(1, 0, 2))
+    epochs = [values(shared) for _ in range(3)]
+    assert epochs[0] != epochs[2]
+    assert values(shared.iteration(2)) == values(shared.iteration(2)) == epochs[2]
 
 
 def test_the_end_of_an_iterator():
