@@ -21,6 +21,7 @@ __all__ = ["main"]
 COMMANDS = {
     "bench": ("collectives.bench", "measure a collective against the raw MPI call"),
     "bench strategy": ("strategy.bench", "measure what a strategy adds to it"),
+    "tune": ("collectives.tune", "measure what calls cost here, for AUTO to know"),
     "doctor": ("collectives.doctor", "check this machine, its MPI and this job"),
     "cluster": ("strategy.cluster_command", "show which task of a cluster a rank is"),
     "trace": ("collectives.trace", "compare what the ranks of a failed job did last"),

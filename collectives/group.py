@@ -27,6 +27,8 @@ from collectives.kernels import Array
 from collectives.racing import Race
 from collectives.recorder import Members, Site, here
 from collectives.registered import Results
+from collectives.rollcall import Presence, RollCall
+from collectives.tables import Table, Tuning
 from collectives.topology import Topology
 from collectives.transport import Messages
 from collectives.waiting import (
@@ -43,6 +45,7 @@ from collectives.window import Window
 # The tag space (MPI promises 32,767). Data and agreement tags carry the low bits of the
 # sequence number, so that leftovers of a failed call never meet a later one.
 DATA_TAGS = 0x0000
+RESULT_TAGS = 0x2000  # of calls whose messages are of two kinds
 AGREEMENT_TAGS = 0x4000
 SEQUENCE_BITS = 0x1FFF
 
@@ -100,6 +103,8 @@ class Group:
         self.broken = ""
         self.closed = False
         self.doing = ""
+        self.collective = True
+        """Whether all members make the call that this rank is in."""
         self.joining = ""
         """What divides a `mean` inside a join; empty outside of one."""
         self.divisor = messages.size
@@ -130,12 +135,14 @@ class Group:
         """Where this rank has carved its part of the window."""
         self.plans: dict[Any, dict[Any, Any]] = {}
         """What plans.py keeps, by options; void once there is a window."""
+        self.know(parent.tables if parent is not None else ())
         self.race = Race()
         """Which of several algorithms is the fastest at the moment."""
         self._lock = threading.Lock()
         self._scratch = np.empty(0, np.uint8)
         self._warn_after_s = WARN_S
         self.farewells = Farewells(messages)
+        self.rollcall = RollCall(messages)
         self.lines = -1
         """Where this rank has carved the board's lines from its heap, if it did."""
         if mpi is not None:
@@ -177,6 +184,7 @@ class Group:
                 "communicator; use one communicator a thread"
             )
         self.doing = doing
+        self.collective = collective
         self.sequence += collective
 
     def enter_quickly(self) -> bool:
@@ -186,6 +194,7 @@ class Group:
         if not self._lock.acquire(blocking=False):
             return False
         self.doing = "all_reduce"
+        self.collective = True
         self.sequence += 1
         return True
 
@@ -204,17 +213,29 @@ class Group:
         """
         self._wait(ready, timeout_s, self.spins)
 
-    def hand_over(self, timeout_s: float) -> None:
-        """Wait until all members, on one board, have come to the same hand-over.
+    def hand_over(
+        self, timeout_s: float, meanwhile: Callable[[], object] | None = None
+    ) -> None:
+        """Wait until all members on this board have come to the same hand-over.
+
+        Args:
+            timeout_s: as in `wait`.
+            meanwhile: called again and again while there is nothing but to wait.
 
         Raises:
             TimedOut, PeerLost: as in `wait`.
         """
         board = self.board
         assert board is not None, "a hand-over needs a board"
+
+        def ready() -> bool:
+            if meanwhile is not None:
+                meanwhile()
+            return board.handed_over()
+
         try:
             if not board.hand_over(self.looks):
-                self._wait(board.handed_over, timeout_s)
+                self._wait(ready, timeout_s)
         except BaseException:
             board.withdraw()
             raise
@@ -253,6 +274,12 @@ class Group:
         here = self.topology.local_ranks
         return {rank: self._seen(self.board, rank) for rank in peers if rank in here}
 
+    def presence(self) -> Presence:
+        """Return what to tell of this rank when another one asks."""
+        sequence = self.sequence if self.collective else -1
+        doing = f"{self.doing} #{sequence}" if self.collective else self.doing
+        return Presence(sequence, doing, self.absent())
+
     def _seen(self, board: Board, rank: int) -> str:
         """Return what a rank of this host is seen doing, in this group or elsewhere."""
         sighting = board.seen(rank)
@@ -265,6 +292,14 @@ class Group:
         """Return `rank 1`, and its number in the job where that is another."""
         number = self.members.ranks[rank]
         return f"rank {rank}" + (f" ({number} of the job)" if number != rank else "")
+
+    def know(self, tables: Sequence[Table]) -> None:
+        """Decide by these from now on; they must be the same on all ranks."""
+        self.tables = tables
+        self.tuning = Tuning(tables, self.topology)
+        """What they say of this place: rules, and what moves cost."""
+        for plans in self.plans.values():
+            plans.clear()
 
     @property
     def threads(self) -> bool:
@@ -286,6 +321,9 @@ class Group:
         rank, sequence = self.farewells.heard()
         if rank >= 0 and sequence < self.sequence:
             raise PeerLost(rank, f"left the job after call #{sequence}")
+        gave_up = -1 if self.one_board else self.rollcall.look(self.presence)
+        if gave_up >= 0:
+            raise TimedOut(gave_up)
         if waited_s > self._warn_after_s:
             self._warn_after_s = float("inf")
             absent = [f"rank {rank} {what}" for rank, what in self.absent().items()]
@@ -328,7 +366,7 @@ class Group:
         for plans in self.plans.values():
             plans.clear()
         if self.window is not None:
-            self.window.view.cache_clear()
+            self.window.close()
         self.window = None
         for place in (self.lines, self.part):
             if self.arena is not None and place >= 0:

@@ -46,6 +46,8 @@ def submit(planner: Planner, prepare: Callable[..., Call], *arguments: Any) -> A
         note[STATE] = AGREED
         if call.windowed:
             call = with_window(planner, prepare, arguments)
+            if call.ride is not None:  # there is no window, and it goes by messages
+                agree(group, call.descriptor, options, call.ride)
         result = call.run()
         if options.check == "full":
             compare(group, name, result, options.timeout_s)
@@ -72,7 +74,8 @@ def fail(
     """
     group = planner.group
     if isinstance(error, TimedOut):
-        raise silence(group, descriptor, planner.options.timeout_s, peers) from None
+        timeout_s = planner.options.timeout_s
+        raise silence(group, descriptor, timeout_s, peers, error.gave_up) from None
     if isinstance(error, PeerLost):
         raise death(group, descriptor, error) from None
     if not isinstance(error, CollectiveError):

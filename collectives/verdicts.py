@@ -10,6 +10,7 @@ from collectives.algorithms.small import all_gather_bytes
 from collectives.descriptor import Descriptor, difference
 from collectives.errors import CollectiveTimeoutError, MismatchError, PeerFailedError
 from collectives.group import Group
+from collectives.missing import missing
 from collectives.options import Options
 from collectives.waiting import PeerLost
 
@@ -60,30 +61,18 @@ def silence(
     descriptor: Descriptor,
     timeout_s: float,
     peers: Sequence[int] | None = None,
+    gave_up: int = -1,
 ) -> CollectiveTimeoutError:
     """Return the error for a deadline that passed, and mark the group as broken.
 
-    `peers` are the ranks that the call was about, where those are not all.
+    `peers` are the ranks that the call was about, where those are not all; `gave_up` is
+    the rank whose deadline it was, where it was not this one's.
     """
-    seen = group.absent(peers)
-    absent = [f"{group.called(rank)} {what}" for rank, what in seen.items()]
-    if peers is not None:
-        absent += [
-            f"{group.called(rank)} cannot be seen from here"
-            for rank in peers
-            if rank not in seen
-        ]
-    elif group.board is None:
-        absent.append("no memory is shared, so nobody can be seen from here")
-    elif not group.one_board:
-        far = group.size - group.topology.local_size
-        absent.append(f"{far} ranks are on other hosts and cannot be seen from here")
-    elif not absent:
-        absent.append("every rank has arrived")
-    text = (
-        f"rank {group.rank}: {descriptor} #{group.sequence} made no progress for "
-        f"{timeout_s:g} s: " + "; ".join(absent)
-    )
+    what = f"made no progress for {timeout_s:g} s"
+    if gave_up >= 0:
+        what = f"has been given up by {group.called(gave_up)}, whose deadline passed"
+    who = missing(group, timeout_s, peers, gave_up < 0)
+    text = f"rank {group.rank}: {descriptor} #{group.sequence} {what}: {who}"
     group.broken = text
     return CollectiveTimeoutError(text)
 

@@ -33,6 +33,11 @@ yield_core: Callable[[], None] = getattr(os, "sched_yield", lambda: time.sleep(0
 class TimedOut(Exception):
     """A wait passed its deadline; verdicts.py turns it into what users see."""
 
+    def __init__(self, gave_up: int = -1) -> None:
+        """Remember whose deadline it was, where it was not this rank's own."""
+        super().__init__()
+        self.gave_up = gave_up
+
 
 class PeerLost(Exception):
     """A peer died or left; carries its rank and what happened to it."""

@@ -56,6 +56,11 @@ fingerprint() {
     { "$1" -VV; pwd; cat setup.py pyproject.toml collectives/_version.py; } | cksum
 }
 
+# folder_of MPI: print where its environment is.
+folder_of() {
+    if [ "$1" = mpich ]; then echo .venv; else echo ".venv-$1"; fi
+}
+
 # environment FOLDER EXTRA...: make the environment, or add what it lacks; without any
 # use of the network when it is up to date.
 environment() {

@@ -7,7 +7,7 @@ polled; the watchdog holds the deadline.
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +17,7 @@ from collectives.algorithms.stepwise import Task
 from collectives.buffers import as_bytes
 from collectives.group import Group
 from collectives.kernels import Array, Kernel
+from collectives.missing import missing
 from collectives.partition import Bounds
 from collectives.watchdog import Guarded
 
@@ -181,12 +182,12 @@ def _mpi_op(op: str, logical: bool) -> Any:
 
 def _guard(task: Task, name: str) -> Guarded:
     # Not the task: the watchdog may look at it, and keep its arrays, long after.
-    timeout_s = task.timeout_s
-    return Guarded(timeout_s, partial(_describe, task.group, name, timeout_s))
+    group, timeout_s = task.group, task.timeout_s
+    return Guarded(timeout_s, lambda: _describe(group, name, timeout_s))
 
 
 def _describe(group: Group, name: str, timeout_s: float) -> str:
     return (
         f"rank {group.rank} is stuck in MPI_{name} ({group.doing} "
-        f"#{group.sequence}) for {timeout_s:g} s"
+        f"#{group.sequence}) for {timeout_s:g} s: {missing(group, timeout_s)}"
     )

@@ -32,6 +32,12 @@ class Messages(Protocol):
     def receive(self, peer: int, data: Buffer, tag: int) -> Pending:
         """Start receiving at most `len(data)` bytes from `peer` into `data`."""
 
+    def arrived(self, tag: int) -> int:
+        """Return a rank whose message with `tag` waits to be received, or -1.
+
+        Does not block. Only for tags on which no receives are posted ahead.
+        """
+
     def derive(self, ranks: Sequence[int]) -> Messages:
         """Return a transport of its own for some of the ranks, in that order.
 

@@ -58,6 +58,17 @@ class Loopback:
         key = (self._context, self.rank, peer, tag)
         return _Receive(self._mailboxes, key, memoryview(data))
 
+    def arrived(self, tag: int) -> int:
+        """Return a rank whose message with `tag` waits to be received, or -1."""
+        with self._mailboxes.lock:
+            for (context, receiver, sender, theirs), queue in list(
+                self._mailboxes.arrived.items()
+            ):
+                mine = (context, receiver, theirs) == (self._context, self.rank, tag)
+                if mine and queue:
+                    return sender
+        return -1
+
     def derive(self, ranks: Sequence[int]) -> Loopback:
         """Return an end in a world of some of the ranks."""
         members = tuple(ranks)

@@ -51,6 +51,9 @@ class MPIMessages:
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
         MPIMessages.held += 1
+        from mpi4py import MPI
+
+        self._any, self._status = MPI.ANY_SOURCE, MPI.Status()
 
     def send(self, peer: int, data: Buffer, tag: int) -> Pending:
         """Start sending `data` to `peer`."""
@@ -59,6 +62,13 @@ class MPIMessages:
     def receive(self, peer: int, data: Buffer, tag: int) -> Pending:
         """Start receiving `len(data)` bytes from `peer`."""
         return _Request(self.comm.Irecv(data, peer, tag))
+
+    def arrived(self, tag: int) -> int:
+        """Return a rank whose message with `tag` waits to be received, or -1."""
+        status = self._status
+        if self.comm.Iprobe(self._any, tag, status):
+            return int(status.Get_source())
+        return -1
 
     def derive(self, ranks: Sequence[int]) -> MPIMessages:
         """Return a transport over a communicator of some of the ranks.

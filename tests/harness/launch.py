@@ -1,7 +1,8 @@
 """Start programs under the MPI that is installed beside this Python.
 
 The only place that knows which flags and variables each MPI wants here. A test calls
-`run_mpi`; a shell says ``python tests/harness/launch.py RANKS PROGRAM [ARGUMENTS]``.
+`run_mpi`; a shell says ``python tests/harness/launch.py RANKS PROGRAM [ARGUMENTS]``,
+where RANKS is a number, or how many on which host: ``node1:2,node2:1``.
 """
 
 import os
@@ -17,10 +18,14 @@ from importlib import metadata
 from pathlib import Path
 
 BIN = Path(sys.prefix) / "bin"
+HOSTS = Path(__file__).parents[2] / "scripts" / "hosts.sh"
 SHM = Path("/dev/shm")
 
 # Variables with these prefixes make a program believe that it is a rank.
 RANK_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL")
+
+# Open MPI gives ranks on other hosts only what it is told to; the others give them all.
+PASSED_ON = ("PYTHONPATH", "PATH", "RINGFOLD_")
 
 # After SIGTERM a launcher needs this long to end ranks that do not listen.
 GRACE_S = 5.0
@@ -35,6 +40,10 @@ class Launcher:
     program: str = "mpirun"
     flags: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    hostfile: str = "-f"
+    host_line: str = "{host}:{ranks}"
+    pass_on: str = ""
+    """What gives one more variable to ranks on other hosts, where that is needed."""
 
 
 # No MPI may bind ranks to cores here: two jobs at once would share the first cores.
@@ -49,6 +58,9 @@ LAUNCHERS = (
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         },
+        hostfile="--hostfile",
+        host_line="{host} slots={ranks}",
+        pass_on="-x",
     ),
     Launcher(
         "impi",
@@ -56,6 +68,7 @@ LAUNCHERS = (
         # mpirun is a script around this one, and grumbles at spaces in its path.
         program="mpiexec.hydra",
         variables={"I_MPI_PIN": "0"},
+        hostfile="-machinefile",  # with -f it fills the cores of each host
     ),
 )
 
@@ -72,10 +85,26 @@ def installed() -> Launcher:
     return found[0]
 
 
-def command(ranks: int, program: Sequence[str]) -> list[str]:
-    """Return the command that runs `program` on `ranks` ranks."""
+def command(ranks: int | str, program: Sequence[str]) -> list[str]:
+    """Return the command that runs `program` on `ranks` ranks, or "HOST:RANKS,…"."""
     launcher = installed()
-    return [str(BIN / launcher.program), *launcher.flags, "-n", str(ranks), *program]
+    flags = list(launcher.flags)
+    if isinstance(ranks, str):
+        places = [place.split(":") for place in ranks.split(",")]
+        flags += [launcher.hostfile, _hostfile(launcher, places)]
+        if launcher.pass_on:
+            names = sorted(name for name in os.environ if name.startswith(PASSED_ON))
+            flags += [word for name in names for word in (launcher.pass_on, name)]
+        ranks = sum(int(count) for _, count in places)
+    return [str(BIN / launcher.program), *flags, "-n", str(ranks), *program]
+
+
+def _hostfile(launcher: Launcher, places: Sequence[Sequence[str]]) -> str:
+    """Return the path of a hostfile, which is a descriptor's and so leaves nothing."""
+    lines = [launcher.host_line.format(host=h, ranks=n) for h, n in places if n != "0"]
+    file = os.memfd_create("hostfile", 0)
+    os.write(file, "".join(f"{line}\n" for line in lines).encode())
+    return f"/proc/self/fd/{file}"
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -90,7 +119,7 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def run_mpi(
-    ranks: int,
+    ranks: int | str,
     script: str,
     *,
     timeout: float = 60.0,
@@ -99,6 +128,7 @@ def run_mpi(
 ) -> subprocess.CompletedProcess[str]:
     """Run the Python text `script` on `ranks` ranks, in an empty folder.
 
+    `ranks` may be how many on each of the hosts that are up, as in "2,1,2".
     Returns the launcher's exit status and texts, whatever they are. A job that has not
     ended after `timeout` seconds is killed, and is an AssertionError with its output.
     """
@@ -106,7 +136,7 @@ def run_mpi(
     with tempfile.TemporaryDirectory(prefix="ringfold-test-") as folder:
         path = Path(folder) / "script.py"
         path.write_text(script, encoding="utf-8")
-        job = command(ranks, [sys.executable, str(path), *args])
+        job = _job(ranks, [sys.executable, str(path), *args])
         # Files, not pipes: a rank that outlives its launcher keeps a pipe open, and
         # whoever reads it waits for that rank.
         with open(f"{folder}/out", "w+b") as out, open(f"{folder}/err", "w+b") as err:
@@ -134,6 +164,14 @@ def run_mpi(
             f"stdout:\n{texts[0]}\nstderr:\n{texts[1]}"
         )
     return subprocess.CompletedProcess(job, process.returncode, *texts)
+
+
+def _job(ranks: int | str, program: Sequence[str]) -> list[str]:
+    """Return the command for ranks here, or on the hosts of `scripts/hosts.sh`."""
+    if isinstance(ranks, int):
+        return command(ranks, program)
+    how = ["run", "--ranks", ranks, "--mpi", installed().name, "--"]
+    return ["env", f"HOSTS_ENV={sys.prefix}", str(HOSTS), *how, *program]
 
 
 def _kill_group(process: "subprocess.Popen[bytes]") -> None:
@@ -165,9 +203,10 @@ def _text(file) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Replace this process by the launcher, after printing its command line."""
-    if len(arguments) < 2 or not arguments[0].isdigit():
-        sys.exit("usage: launch.py RANKS PROGRAM [ARGUMENTS]")
-    job = command(int(arguments[0]), arguments[1:])
+    if len(arguments) < 2 or not (arguments[0].isdigit() or ":" in arguments[0]):
+        sys.exit("usage: launch.py RANKS|HOST:RANKS,... PROGRAM [ARGUMENTS]")
+    ranks = int(arguments[0]) if arguments[0].isdigit() else arguments[0]
+    job = command(ranks, arguments[1:])
     print("+", shlex.join(job), flush=True)
     os.execve(job[0], job, environment())
 

@@ -66,6 +66,13 @@ class Rendezvous:
                     sending.taken = receiving.filled = True
                     self._posted.remove(receiving)
 
+    def arrived(self, tag: int) -> int:
+        with self._shared.lock:
+            for (receiver, sender, theirs), offered in self._shared.offered.items():
+                if offered and (receiver, theirs) == (self.rank, tag):
+                    return sender
+        return -1
+
     def close(self) -> None:
         pass
 

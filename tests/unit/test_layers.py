@@ -13,18 +13,19 @@ ROOT = Path(__file__).parents[2]
 # The top level of each package from the ground up; what lies in a folder goes with it.
 LAYERS = {
     "collectives": (
-        "_version errors options partition launchers launcher ending fence shadowing",
+        "_version errors options ranges partition launchers launcher ending fence "
+        "shadowing",
         "descriptor arena backing board waiting watchdog schedules buffers kernels "
         "narrow narrow_loops handles recorder tracefile cycles forks window racing "
         "laid registered",
-        "topology transport farewell group",
-        "algorithms selection deriving opening leaving",
+        "costs moves tables topology lanes transport farewell rollcall group",
+        "algorithms selection running deriving opening leaving missing",
         "packing pickling plans gradient_packs",
         "calls agreement verdicts contents joining",
         "communicator methods background outsider submission among express "
         "exits startup shortcuts",
         "__init__",
-        "doctor bench trace cli __main__",
+        "doctor bench trace tune cli __main__",
     ),
     "strategy": (
         "errors options nest reduce_op devices indexed_slices partitioners "

@@ -71,21 +71,72 @@ def test_who_is_missing_is_named_with_what_it_was_last_seen_doing():
         assert "rank 2 has" not in text
 
 
-def test_a_missing_rank_of_this_host_is_named_and_far_ones_are_counted():
+def test_who_is_missing_is_named_on_every_host():
+    """Ranks 0 2 4 are on one host, 1 3 on the other; 1 and 2 do not come."""
     over = threading.Barrier(5)
 
     def body(comm):
         comm.barrier()
         text = ""
-        if comm.rank in (0, 4):
-            text = str(outcome(lambda: comm.barrier()))
+        if comm.rank not in (1, 2):
+            text = str(outcome(comm.barrier))
+        over.wait(20)
+        return text
+
+    told = run_ranks(5, body, "two hosts", timeout_s=1)
+    for rank in (0, 3, 4):
+        for absent in (1, 2):
+            assert f"rank {absent} has been in user code for" in told[rank]
+        for other in {0, 3, 4} - {rank}:
+            assert f"rank {other} " not in told[rank].partition(": barrier #2 ")[2]
+
+
+def test_a_host_that_does_not_answer_is_named():
+    over = threading.Barrier(5)
+
+    def body(comm):
+        text = ""
+        if comm.rank not in (1, 3):
+            text = str(outcome(comm.barrier))
         over.wait(20)
         return text
 
     told = run_ranks(5, body, "two hosts", timeout_s=SOON)
-    for text in (told[0], told[4]):
-        assert "rank 2 has been in user code" in text
-        assert "2 ranks are on other hosts and cannot be seen from here" in text
+    for rank in (0, 2, 4):
+        assert told[rank].endswith(
+            ": no answer from rank 1, rank 3 on host1: busy, dead, or cut off"
+        )
+
+
+def test_who_has_given_up_takes_the_others_along():
+    """Only rank 0 has a short deadline; the others do not wait for theirs."""
+    over = threading.Barrier(5)
+
+    def body(comm):
+        comm = comm.with_options(timeout_s=SOON if comm.rank == 0 else 60)
+        text = "" if comm.rank == 3 else str(outcome(comm.barrier))
+        over.wait(20)
+        return text
+
+    told = run_ranks(5, body, "two hosts", timeout_s=60)
+    assert "barrier #1 made no progress for 0.2 s" in told[0]
+    for rank in (1, 2, 4):
+        assert f"rank {rank}: barrier #1 has been given up by rank " in told[rank]
+    for rank in (0, 1, 2, 4):
+        assert "rank 3 has" in told[rank]
+
+
+def test_a_peer_that_is_elsewhere_says_where():
+    over = threading.Barrier(2)
+
+    def body(comm):
+        here = np.zeros(3)
+        text = str(outcome(lambda: comm.recv(here, 1 - comm.rank)))
+        over.wait(20)
+        return text
+
+    told = run_ranks(2, body, "no board", timeout_s=SOON)
+    assert any(f"rank {1 - rank} is in recv" in told[rank] for rank in (0, 1))
 
 
 def test_where_nothing_is_shared_nobody_is_said_to_have_arrived():
