@@ -6,6 +6,7 @@ Written `import strategy as distribute`: names and behaviour are those of
 
 from strategy import cluster_resolver, data, experimental, gradients
 from strategy.base import Strategy
+from strategy.central_storage import CentralStorageStrategy
 from strategy.checkpoint import Checkpoint, CheckpointManager
 from strategy.communication import Communication
 from strategy.contexts import (
@@ -56,6 +57,7 @@ from strategy.values import DistributedValues, Mirrored, PerReplica, ValueContex
 from strategy.variables import Component, Variable
 
 __all__ = [
+    "CentralStorageStrategy",
     "Checkpoint",
     "CheckpointError",
     "CheckpointManager",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import collectives
 from strategy import local_reduce
@@ -23,6 +23,7 @@ from strategy.indexed_slices import IndexedSlices
 from strategy.options import CommunicationImplementation, CommunicationOptions
 from strategy.packs import group_by_size
 from strategy.reduce_op import ReduceOp, mean_dtype
+from strategy.refusal import Refusal, or_refusal
 from strategy.values import Array, PerReplica
 
 # What each implementation is called in `collectives`; None leaves the choice to it.
@@ -106,7 +107,7 @@ class CollectiveAllReduce(CrossDeviceOps):
             local_reduce.check_axis(per_replica_value.values, axis)
             return local_reduce.concatenated(per_replica_value.values, axis)
 
-        whole = local() if comm is None else comm.all_gather(_or_refusal(local), axis)
+        whole = local() if comm is None else comm.all_gather(or_refusal(local), axis)
         return spread(whole, destinations)
 
     def in_place(
@@ -114,26 +115,21 @@ class CollectiveAllReduce(CrossDeviceOps):
     ) -> list[Any]:
         """Reduce registered packs in place, one `GradientPacks.next()` a replica.
 
-        No array is copied on its way to `collectives`.
+        With one replica on each rank no array is copied on its way to `collectives`.
         """
-        merged = self._merged(options)
-        comm, first = self._comm_for(merged), packs[0]
-        for flats in zip(*(pack.flats for pack in packs), strict=True):
-            for flat in flats[1:]:
-                flats[0][...] = local_reduce.wide_sum([flats[0], flat])
-        count = len(packs) * self._ranks
-        if comm is not None:
-            op = reduce_op if len(packs) == 1 else ReduceOp.SUM
-            comm.all_reduce_many(
-                first, op.value.lower(), first, merged.bytes_per_pack, _name(merged)
-            )
-        if reduce_op is ReduceOp.MEAN and (comm is None or len(packs) > 1):
-            for flat in first.flats:
-                flat /= count
-        for pack in packs[1:]:
-            for flat, its in zip(first.flats, pack.flats, strict=True):
-                its[...] = flat
-        self._note(reduce_op, merged, len(first), [sum(f.nbytes for f in first.flats)])
+        merged, first = self._merged(options), packs[0]
+        comm = self._comm_for(merged)
+        if len(packs) == 1 and comm is not None:
+            op, pack_bytes = reduce_op.value.lower(), merged.bytes_per_pack
+            comm.all_reduce_many(first, op, first, pack_bytes, _name(merged))
+            sizes = [sum(flat.nbytes for flat in first.flats)]
+            self._note(reduce_op, merged, len(first), sizes)
+            return [first]
+        columns = [list(parts) for parts in zip(*(p.flats for p in packs), strict=True)]
+        totals = self._dense(reduce_op, columns, merged)
+        for pack in packs:
+            for flat, total in zip(pack.flats, totals, strict=True):
+                flat[...] = total
         return list(packs)
 
     def broadcast_first(self, array: Array) -> Array:
@@ -201,8 +197,8 @@ class CollectiveAllReduce(CrossDeviceOps):
             begun -= len(pack)
             arrays: list[Any] = pack
             if len(values[0]) > 1:
-                totals = _or_refusal(partial(_local_totals, values, places))
-                arrays = [totals] if isinstance(totals, _Refusal) else totals
+                totals = or_refusal(partial(_local_totals, values, places))
+                arrays = [totals] if isinstance(totals, Refusal) else totals
             yield places, arrays, sum(array.nbytes for array in arrays)
 
     def _arguments(
@@ -301,28 +297,6 @@ class CollectiveAllReduce(CrossDeviceOps):
             replicas,
             choose=choose,
         )
-
-
-class _Refusal:
-    """Stands for an array that this rank could not make.
-
-    Passed to a collective it raises the error there, so that all ranks hear of it.
-    """
-
-    nbytes = 0
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise self._error
-
-
-def _or_refusal(make: Callable[[], Any]) -> Any:
-    try:
-        return make()
-    except Exception as error:
-        return _Refusal(error)
 
 
 def _local_totals(values: list[Any], places: list[int]) -> list[Any]:

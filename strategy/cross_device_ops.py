@@ -43,7 +43,7 @@ class CrossDeviceOps:
         op = ReduceOp.parse(reduce_op)
         copies(destinations)
         return self.reduce_implementation(
-            op, per_replica(per_replica_value), destinations, _options(options)
+            op, per_replica(per_replica_value), destinations, checked(options)
         )
 
     def batch_reduce(
@@ -62,7 +62,7 @@ class CrossDeviceOps:
             pairs.append((per_replica(pair[0]), pair[1]))
         if not pairs:
             return []
-        return self.batch_reduce_implementation(op, pairs, _options(options))
+        return self.batch_reduce_implementation(op, pairs, checked(options))
 
     def broadcast(self, tensor: Any, destinations: Any) -> Any:
         """Return `tensor` with a copy for each of the destinations."""
@@ -262,10 +262,10 @@ def _by_halves(parts: list[Any]) -> Any:
     return local_reduce.wide_sum(sums)
 
 
-def _options(options: CommunicationOptions | None) -> CommunicationOptions:
+def checked(options: CommunicationOptions | None) -> CommunicationOptions:
+    """Return the hints of one call; `UnsupportedError` for what cannot run here."""
     given = CommunicationOptions() if options is None else options
-    if given.implementation is CommunicationImplementation.NCCL:
-        check_runnable(given, 1)
+    check_runnable(given, 1)
     return given
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from strategy import contexts, local_reduce, nest
 from strategy.collective_all_reduce import CollectiveAllReduce
 from strategy.communication import Communication
-from strategy.cross_device_ops import CrossDeviceOps, per_replica
+from strategy.cross_device_ops import CrossDeviceOps, checked, per_replica
 from strategy.distributed_dataset import DistributedDataset
 from strategy.errors import StructureError
 from strategy.extended import StrategyExtended
@@ -92,6 +92,7 @@ class ReplicatedExtended(StrategyExtended):
                         "reduce what the replicas return from run() instead"
                     )
             elif has_components(value):
+                self._check_components(value)
                 moving.append((at, value, to))
             elif (alone := self.contribution(reduce_op, value)) is not None:
                 moving.append((at, alone, to))
@@ -125,11 +126,11 @@ class ReplicatedExtended(StrategyExtended):
         options: CommunicationOptions | None,
     ) -> list[list[Any]]:
         """Reduce arrays in a batch and registered packs where they are."""
-        given = CommunicationOptions() if options is None else options
+        given = checked(options)
         count = len(lists)
         results: list[list[Any]] = [[None] * len(lists[0]) for _ in lists]
         arrays = []
-        for at, parts in enumerate(zip(*lists, strict=True)):
+        for at, parts in enumerate(_columns(lists)):
             if hasattr(parts[0], "flats"):
                 packs = self._packed().in_place(reduce_op, parts, given)
                 for result, pack in zip(results, packs, strict=True):
@@ -152,11 +153,11 @@ class ReplicatedExtended(StrategyExtended):
         options: CommunicationOptions | None,
     ) -> list[list[Pack]]:
         """Start `all_reduce_lists`; return each local replica's packs."""
-        values = [list(map(plain, parts)) for parts in zip(*lists, strict=True)]
+        values = [list(map(plain, parts)) for parts in _columns(lists)]
         dense = all(isinstance(parts[0], local_reduce.Dense) for parts in values)
         if not dense or not isinstance(self._ops, CollectiveAllReduce):
             return super().start_all_reduce_lists(reduce_op, lists, options)
-        given = CommunicationOptions() if options is None else options
+        given = checked(options)
         under_way = self._ops.start(reduce_op, values, given)
         if len(lists) > 1:  # one may change its results before another has got them
             under_way = [(places, _copying(wait)) for places, wait in under_way]
@@ -166,7 +167,7 @@ class ReplicatedExtended(StrategyExtended):
         self, lists: list[list[Any]], axis: int, options: CommunicationOptions | None
     ) -> list[list[Any]]:
         """Join array by array."""
-        given = CommunicationOptions() if options is None else options
+        given = checked(options)
         columns = [
             self._ops.gather_implementation(
                 PerReplica([plain(part) for part in parts]),
@@ -174,7 +175,7 @@ class ReplicatedExtended(StrategyExtended):
                 axis,
                 given,
             )
-            for parts in zip(*lists, strict=True)
+            for parts in _columns(lists)
         ]
         return [
             [select(index, column) for column in columns] for index in range(len(lists))
@@ -189,7 +190,8 @@ class ReplicatedExtended(StrategyExtended):
         parts = value if has_components(value) else self.gathered_alone(value)
         if parts is None:
             return value
-        given = CommunicationOptions() if options is None else options
+        self._check_components(parts)
+        given = checked(options)
         return self._ops.gather_implementation(
             per_replica(parts), self.worker_devices[0], axis, given
         )
@@ -277,6 +279,14 @@ class ReplicatedExtended(StrategyExtended):
         size, rank = (self.comm.size, self.comm.rank) if self.comm else (1, 0)
         return InputContext(size, rank, self.num_replicas_in_sync)
 
+    def _check_components(self, value: Any) -> None:
+        found, wanted = len(value.values), len(self.replica_ids)
+        if found != wanted:
+            raise StructureError(
+                f"a value with {found} component(s) for {wanted} local replica(s) of "
+                f"{self._strategy!r}"
+            )
+
     def _packed(self) -> CollectiveAllReduce:
         if isinstance(self._ops, CollectiveAllReduce):
             return self._ops
@@ -296,6 +306,16 @@ def has_components(value: Any) -> bool:
     if isinstance(value, Variable):
         return value.kind in (MIRRORED, ON_READ)
     return isinstance(value, DistributedValues)
+
+
+def _columns(lists: list[list[Any]]) -> list[tuple[Any, ...]]:
+    """Return the parts of each value, from each replica's list of values."""
+    lengths = [len(one) for one in lists]
+    if len(set(lengths)) > 1:
+        raise StructureError(
+            f"the local replicas have {lengths} values; wanted as many on each"
+        )
+    return list(zip(*lists, strict=True))
 
 
 def _copying(wait: Callable[[], list[Any]]) -> Callable[[], list[Any]]:

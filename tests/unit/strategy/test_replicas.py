@@ -149,6 +149,25 @@ def test_what_goes_wrong_in_a_meeting_can_be_caught_by_every_replica(strategy):
     assert values(strategy.run(replica)) == [count] * count
 
 
+def test_nests_that_differ_between_replicas_are_an_error(strategy):
+    def replica():
+        return get_replica_context().all_reduce("SUM", [np.ones(1)] * (number() + 1))
+
+    with pytest.raises(StructureError, match=r"replicas have \[1, 2.*as many on each"):
+        strategy.run(replica)
+
+
+def test_values_have_a_component_for_each_replica(strategy):
+    count = strategy.num_replicas_in_sync
+    value = PerReplica([np.ones(1)] * (count + 1))
+    for act in (
+        lambda: strategy.reduce("SUM", value, axis=None),
+        lambda: strategy.gather(value, axis=0),
+    ):
+        with pytest.raises(StructureError, match=f"for {count} local"):
+            act()
+
+
 def test_merge_calls_merge_arguments_and_hand_out_parts(strategy):
     same = object()
 
