@@ -93,7 +93,7 @@ def _slurm(case: Case) -> Any:
         resolver = SlurmClusterResolver(**case.inputs["kwargs"])
         return {
             "cluster": resolver.cluster_spec().as_dict(),
-            "info": [resolver.task_type, resolver.task_id],
+            "info": list(resolver.get_task_info()),
             "master": resolver.master("worker", 0),
             "acc": dict(resolver.num_accelerators()),
             "cvd": os.environ.get("CUDA_VISIBLE_DEVICES"),

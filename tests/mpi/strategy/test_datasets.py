@@ -87,6 +87,19 @@ def test_from_function_goes_on_until_all_are_done(strategy, rank):
         len(shared)
 
 
+@pytest.mark.ranks(2)
+def test_from_function_of_two_local_replicas(rank):
+    strategy = distribute.MultiWorkerMirroredStrategy(devices=["CPU:0", "CPU:1"])
+
+    def make(context):
+        assert (context.num_input_pipelines, context.num_replicas_in_sync) == (2, 4)
+        return Dataset.range(1 + 2 * context.input_pipeline_id).batch(1)
+
+    shared = strategy.distribute_datasets_from_function(make)
+    found = [[part.tolist() for part in step.values] for step in shared]
+    assert found == ([[[0], []], [[], []]], [[[0], [1]], [[2], []]])[rank]
+
+
 @pytest.mark.ranks(2, 3)
 def test_a_rank_that_never_had_a_batch_learns_what_one_is(strategy, comm):
     last = comm.size - 1

@@ -227,44 +227,69 @@ def test_the_manager_keeps_the_latest(tmp_path):
 
 
 SAVER = """
-import sys, numpy as np, strategy
+import os, signal, sys, numpy as np, strategy
+folder, kill_in = sys.argv[1], sys.argv[2]
 step = strategy.Variable(0)
-arrays = [strategy.Variable(np.zeros(1 << 18)) for _ in range(4)]
+arrays = [strategy.Variable(np.zeros(1 << 17)) for _ in range(4)]
 checkpoint = strategy.Checkpoint(step=step, arrays=arrays)
-manager = strategy.CheckpointManager(checkpoint, sys.argv[1], max_to_keep=3)
+manager = strategy.CheckpointManager(checkpoint, folder, max_to_keep=3)
 manager.restore_or_initialize()
+begun = int(step)
+
+def die(*arguments):
+    os.kill(os.getpid(), signal.SIGKILL)
+
 while True:
     step.assign_add(1)
     for array in arrays:
-        array.assign(np.full(1 << 18, float(step.numpy())))
+        array.assign(np.full(1 << 17, float(step.numpy())))
+    if kill_in and int(step) == begun + 2:
+        setattr(os, kill_in, die)
     manager.save()
     print(int(step), flush=True)
 """
 
 
-def test_kill_9_in_the_middle_of_a_save(tmp_path):
+def begin(folder, kill_in=""):
+    return subprocess.Popen(
+        [sys.executable, "-c", SAVER, folder, kill_in],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def assert_all_whole(folder):
+    """Check every file that has its name; return the step of the newest."""
+    steps = []
+    for path in file.numbered(folder, "ckpt").values():
+        arrays, _ = file.read(path)
+        assert all((arrays[f"arrays/{i}"] == arrays["step"]).all() for i in range(4))
+        steps.append(int(arrays["step"]))
+    return steps[-1]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_kill_9_in_the_middle_of_a_save(tmp_path, call):
+    """Twice: the second run goes on from what the first one has left."""
+    for saved in (1, 2):
+        process = begin(tmp_path, call)
+        printed, _ = process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGKILL
+        assert printed.split() == [str(saved)]
+        assert [path.name for path in tmp_path.glob("*" + file.PARTIAL)] == [
+            f"ckpt-{saved + 1}.npz{file.PARTIAL}"
+        ]
+        assert assert_all_whole(tmp_path) == saved
+
+
+def test_kill_9_at_any_time(tmp_path):
     """Whatever was said to be saved is there, whole, and the next run goes on."""
-    saved = middle = 0
-    for _ in range(5):
-        process = subprocess.Popen(
-            [sys.executable, "-c", SAVER, tmp_path], stdout=subprocess.PIPE, text=True
-        )
+    for wait_s in (0.01, 0.02, 0.03):
+        process = begin(tmp_path)
         try:
-            process.stdout.readline()
-            deadline = time.monotonic() + 20
-            while time.monotonic() < deadline:
-                if list(tmp_path.glob("*" + file.PARTIAL)):
-                    break
+            first = process.stdout.readline()
+            time.sleep(wait_s)
         finally:
-            os.kill(process.pid, signal.SIGKILL)
-            rest, _ = process.communicate(timeout=20)
-        middle += bool(list(tmp_path.glob("*" + file.PARTIAL)))
-        saved = int(rest.split()[-1]) if rest.strip() else saved
-        for path in tmp_path.glob("*.npz"):
-            arrays, _ = file.read(path)
-            assert all(
-                (arrays[f"arrays/{i}"] == arrays["step"]).all() for i in range(4)
-            )
-        newest = max(file.numbered(tmp_path, "ckpt").items())[1]
-        assert file.read(newest)[0]["step"] >= saved
-    assert middle > 0
+            process.kill()
+            rest, _ = process.communicate(timeout=60)
+        assert assert_all_whole(tmp_path) >= int((first + rest).split()[-1])
