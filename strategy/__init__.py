@@ -16,8 +16,6 @@ from strategy.contexts import (
 )
 from strategy.cross_device_ops import (
     CrossDeviceOps,
-    HierarchicalCopyAllReduce,
-    NcclAllReduce,
     ReductionToOneDevice,
 )
 from strategy.distributed_dataset import DistributedDataset, DistributedIterator
@@ -46,6 +44,7 @@ from strategy.options import (
     CommunicationOptions,
     RunOptions,
 )
+from strategy.packed_ops import HierarchicalCopyAllReduce, NcclAllReduce
 from strategy.reduce_op import ReduceOp, VariableAggregation, VariableSynchronization
 from strategy.reduction import Reduction
 from strategy.replica_context import (

@@ -34,7 +34,7 @@ LAYERS = {
         "data",
         "communication local_reduce packs reduction refusal distributed_dataset "
         "input_pipelines",
-        "cross_device_ops collective_all_reduce",
+        "cross_device_ops packed_ops collective_all_reduce",
         "replicas replica_context gradients base extended replicated",
         "one_device mirrored central_storage multi_worker checkpoint",
         "experimental bench",

@@ -2,7 +2,6 @@
 
 import copy
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -269,12 +268,6 @@ def test_what_are_no_numbers_is_refused(strategy):
         )
         with pytest.raises(TypeError, match="wanted numbers"):
             strategy.reduce("SUM", value, axis=None)
-
-
-def test_time_outside_of_turns_is_not_spent_spinning():
-    spent = time.process_time()
-    mirrored(2).run(lambda: time.sleep(0.2) if number() == 0 else None)
-    assert time.process_time() - spent < 0.15
 
 
 def test_experimental_set_strategy_lasts_until_it_is_reset(strategy):
