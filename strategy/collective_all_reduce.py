@@ -225,9 +225,11 @@ class CollectiveAllReduce(CrossDeviceOps):
         if replicas == 1 and op is ReduceOp.SUM:
             return moved
         dtypes = [parts[0].dtype for parts in values]
-        if replicas == 1:
+        if replicas == 1:  # `collectives` has divided; of integers, in float64
             return [
                 array.astype(mean_dtype(dtype), copy=False)
+                if dtype.kind in "iu"
+                else array
                 for array, dtype in zip(moved, dtypes, strict=True)
             ]
         count = replicas * self._ranks

@@ -1,5 +1,6 @@
 """Several replicas in one process: their order, their meetings and their errors."""
 
+import copy
 import threading
 import time
 
@@ -287,3 +288,31 @@ def test_experimental_set_strategy_lasts_until_it_is_reset(strategy):
     finally:
         distribute.experimental_set_strategy(None)
     assert not distribute.has_strategy()
+
+
+def test_a_deep_copy_is_another_strategy_over_the_same_replicas(strategy):
+    twin = copy.deepcopy(strategy)
+    assert twin is not strategy
+    with strategy.scope():
+        variable = Variable(1.0)
+    with twin.scope(), pytest.raises(distribute.MixedStrategiesError):
+        variable.read_value()
+    assert values(twin.run(lambda: float(number()))) == values(
+        strategy.run(lambda: float(number()))
+    )
+    for refused in (copy.copy, lambda it: copy.deepcopy(distribute.get_strategy())):
+        with pytest.raises(RuntimeError):
+            refused(strategy)
+
+
+def test_an_interrupt_ends_the_run():
+    two = mirrored(2)
+
+    def replica():
+        if number() == 0:
+            raise KeyboardInterrupt
+        raise AssertionError("not reached")
+
+    with pytest.raises(KeyboardInterrupt):
+        two.run(replica)
+    assert two.run(lambda: 1) == 1
