@@ -41,7 +41,8 @@ def write(path: Path, arrays: Arrays, notes: Mapping[str, Any]) -> None:
     Raises `OSError` where the disk will not have them; `path` is then as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + PARTIAL)
+    # Processes that know nothing of each other may write one file: the last one wins.
+    partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
     dtypes = {name: str(array.dtype) for name, array in arrays.items()}
     written = {**notes, "dtypes": dtypes}
     try:
@@ -81,6 +82,14 @@ def numbered(folder: Path, name: str) -> dict[int, Path]:
         if (match := pattern.fullmatch(entry.name))
     }
     return dict(sorted(found.items()))
+
+
+def sweep(folder: Path, name: str) -> None:
+    """Delete what saves of `name-N.npz` have left that were killed."""
+    for left in folder.glob(f"{name}-*{SUFFIX}.*{PARTIAL}"):
+        pid = left.name.removesuffix(PARTIAL).rpartition(".")[2]
+        if pid == str(os.getpid()) or not Path("/proc", pid).exists():
+            left.unlink(missing_ok=True)
 
 
 def earlier(path: Path) -> Iterator[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from numpy.typing import DTypeLike
@@ -238,8 +239,7 @@ class Dataset:
     def _open(self, stages: int, epoch: int) -> Stream:
         if not stages:
             return self.source.open(epoch)
-        before = lambda epoch: self._open(stages - 1, epoch)  # noqa: E731
-        return self.stages[stages - 1].open(before, epoch)
+        return self.stages[stages - 1].open(partial(self._open, stages - 1), epoch)
 
 
 def _at_least(name: str, value: int, least: int) -> int:

@@ -107,8 +107,8 @@ class Generated:
         return self.length
 
     def describe(self) -> str:
-        """Return next to nothing: functions cannot be compared."""
-        return "generated"
+        """Return the length where it is known: functions cannot be compared."""
+        return "generated" if self.length < 0 else f"generated({self.length})"
 
 
 def given_once(iterator: Iterator[Any]) -> Callable[[], Iterator[Any]]:
