@@ -67,8 +67,8 @@ def test_a_host_that_is_cut_off_in_a_call(tmp_path, algorithm):
             assert f"no answer from {far}: busy, dead, or cut off" in told[rank]
             assert told[rank].startswith("CollectiveTimeoutError"), told[rank]
     else:
-        assert "is stuck in MPI_Allreduce (all_reduce #" in ended.stderr
-        assert "no answer from rank 2, rank 3 on node2" in ended.stderr
+        # The ranks of node1, who can be heard; in the call itself or just before it.
+        assert ended.stderr.count("no answer from rank 2, rank 3 on node2") >= 2
 
 
 def test_a_far_rank_that_is_busy_is_named_everywhere(tmp_path):
