@@ -20,7 +20,10 @@ __all__ = ["main"]
 # Command -> the module whose main(argv) runs it, and what it does.
 COMMANDS = {
     "bench": ("collectives.bench", "measure a collective against the raw MPI call"),
+    "bench strategy": ("strategy.bench", "measure what a strategy adds to it"),
+    "tune": ("collectives.tune", "measure what calls cost here, for AUTO to know"),
     "doctor": ("collectives.doctor", "check this machine, its MPI and this job"),
+    "cluster": ("strategy.cluster_command", "show which task of a cluster a rank is"),
     "trace": ("collectives.trace", "compare what the ranks of a failed job did last"),
 }
 
@@ -30,8 +33,8 @@ HELP = "\n".join(
         "       ringfold SCRIPT.py [ARGUMENTS]",
         "       ringfold --version | --help",
         "",
-        *(f"  {name:10}{what}" for name, (_, what) in COMMANDS.items()),
-        "  SCRIPT.py run a script such that a failure on one rank ends the whole job",
+        *(f"  {name:16}{what}" for name, (_, what) in COMMANDS.items()),
+        "  SCRIPT.py       run a script; a failure on one rank ends the whole job",
         "",
         "ringfold COMMAND --help says more; python -m collectives is the same program.",
     ]
@@ -45,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     first = arguments[0] if arguments else "--help"
+    if " ".join(arguments[:2]) in COMMANDS:
+        return _run_command(" ".join(arguments[:2]), arguments[2:])
     if first in COMMANDS:
         return _run_command(first, arguments[1:])
     if first in ("-h", "--help"):

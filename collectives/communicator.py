@@ -96,7 +96,10 @@ class Communicator(Background):
     def choose(
         self, collective: str, nbytes: int, dtype: Any = np.float32, op: str = "sum"
     ) -> Choice:
-        """Return the algorithm that a call would get, and the reason.
+        """Return the algorithm that a call would get, and why: a `Choice`.
+
+        With the time that it is thought to take, and those of all that could make the
+        call: of algorithms that race what they took lately, else prices (costs.py).
 
         Args:
             collective: a key of `ALGORITHMS`.
@@ -111,11 +114,11 @@ class Communicator(Background):
         if not isinstance(nbytes, (int, np.integer)) or nbytes < 0:
             raise InvalidArgumentError(f"nbytes is {nbytes!r}; wanted 0 bytes or more")
         dtype = np.dtype(dtype)
-        if collective not in REDUCING:
-            return self._planner.choose(collective, nbytes, None, None)
-        kernel = kernel_for(op, dtype)
-        travelling = nbytes // dtype.itemsize * kernel.work_dtype.itemsize
-        return self._planner.choose(collective, travelling, kernel, None)
+        kernel, travelling = None, int(nbytes)
+        if collective in REDUCING:
+            kernel = kernel_for(op, dtype)
+            travelling = nbytes // dtype.itemsize * kernel.work_dtype.itemsize
+        return self._planner.explain(collective, travelling, kernel)
 
     def close(self) -> None:
         """Wait until all ranks close, then give up everything; may be called twice.

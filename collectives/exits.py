@@ -27,6 +27,7 @@ from collectives.group import Group
 from collectives.handles import Engine
 from collectives.launcher import read_launch
 from collectives.leaving import leave
+from collectives.shadowing import explained
 from collectives.waiting import PeerLost
 
 __all__ = ["abort", "finish_at_exit", "forget", "install", "leave_at_exit"]
@@ -72,6 +73,8 @@ def install() -> None:
             say("".join(traceback.format_exception(kind, error, trace)).rstrip())
         else:
             previous(kind, error, trace)
+        if explanation := explained(error):
+            say(explanation)
         _end_after_error(kind)
 
     def on_thread_error(arguments: threading.ExceptHookArgs) -> None:

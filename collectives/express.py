@@ -6,13 +6,13 @@ out of the ordinary goes the long way. docs/performance.md tells what each step 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from collectives import recorder
 from collectives.agreement import CALL_NUMBER, settle
-from collectives.calls.reducing import add_mail
 from collectives.kernels import Array
 from collectives.plans import Plan, Planner
 from collectives.recorder import CALL, DONE, STATE
@@ -58,24 +58,27 @@ def all_reduce(
         if mail is not None:
             parts = mail[sequence & 1]
             parts[group.rank][...] = x
+            rest = None
+        else:
+            task = plan.task
+            task.work = flat = target.reshape(-1)
+            task.source = flat if x is target else x.reshape(-1)
+            rest = partial(plan.run, task) if plan.start is None else plan.start(task)
         word = plan.word ^ sequence
         board.post(sequence, NUMBER, word)
         if not board.same(sequence, word, group.looks) and not settle(
             group, word, planner.options.timeout_s
         ):
             raise mismatch(group, plan.descriptor, planner.options)
-        if mail is not None:
-            add_mail(plan, parts, target, group.divisor)
+        if rest is None:
+            plan.kernel.add_up(parts, target, group.divisor)
         else:
-            task = plan.task
-            assert task is not None
-            task.work = flat = target.reshape(-1)
-            task.source = flat if x is target else x.reshape(-1)
-            plan.run(task)
+            rest()
             task.source = task.work = NOTHING  # a view would keep the memory
         recorder.end(note)
         return target
     except BaseException as error:
+        plan.task.source = plan.task.work = NOTHING
         fail(planner, plan.descriptor, error)
     finally:
         group.exit()

@@ -28,6 +28,7 @@ from collectives.racing import Race
 from collectives.recorder import Members, Site, here
 from collectives.registered import Results
 from collectives.rollcall import Presence, RollCall
+from collectives.tables import Table, Tuning
 from collectives.topology import Topology
 from collectives.transport import Messages
 from collectives.waiting import (
@@ -44,6 +45,7 @@ from collectives.window import Window
 # The tag space (MPI promises 32,767). Data and agreement tags carry the low bits of the
 # sequence number, so that leftovers of a failed call never meet a later one.
 DATA_TAGS = 0x0000
+RESULT_TAGS = 0x2000  # of calls whose messages are of two kinds
 AGREEMENT_TAGS = 0x4000
 SEQUENCE_BITS = 0x1FFF
 
@@ -133,6 +135,7 @@ class Group:
         """Where this rank has carved its part of the window."""
         self.plans: dict[Any, dict[Any, Any]] = {}
         """What plans.py keeps, by options; void once there is a window."""
+        self.know(parent.tables if parent is not None else ())
         self.race = Race()
         """Which of several algorithms is the fastest at the moment."""
         self._lock = threading.Lock()
@@ -210,17 +213,29 @@ class Group:
         """
         self._wait(ready, timeout_s, self.spins)
 
-    def hand_over(self, timeout_s: float) -> None:
-        """Wait until all members, on one board, have come to the same hand-over.
+    def hand_over(
+        self, timeout_s: float, meanwhile: Callable[[], object] | None = None
+    ) -> None:
+        """Wait until all members on this board have come to the same hand-over.
+
+        Args:
+            timeout_s: as in `wait`.
+            meanwhile: called again and again while there is nothing but to wait.
 
         Raises:
             TimedOut, PeerLost: as in `wait`.
         """
         board = self.board
         assert board is not None, "a hand-over needs a board"
+
+        def ready() -> bool:
+            if meanwhile is not None:
+                meanwhile()
+            return board.handed_over()
+
         try:
             if not board.hand_over(self.looks):
-                self._wait(board.handed_over, timeout_s)
+                self._wait(ready, timeout_s)
         except BaseException:
             board.withdraw()
             raise
@@ -277,6 +292,14 @@ class Group:
         """Return `rank 1`, and its number in the job where that is another."""
         number = self.members.ranks[rank]
         return f"rank {rank}" + (f" ({number} of the job)" if number != rank else "")
+
+    def know(self, tables: Sequence[Table]) -> None:
+        """Decide by these from now on; they must be the same on all ranks."""
+        self.tables = tables
+        self.tuning = Tuning(tables, self.topology)
+        """What they say of this place: rules, and what moves cost."""
+        for plans in self.plans.values():
+            plans.clear()
 
     @property
     def threads(self) -> bool:
@@ -343,7 +366,7 @@ class Group:
         for plans in self.plans.values():
             plans.clear()
         if self.window is not None:
-            self.window.view.cache_clear()
+            self.window.close()
         self.window = None
         for place in (self.lines, self.part):
             if self.arena is not None and place >= 0:

@@ -17,7 +17,7 @@ Rules, the same for every algorithm:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from enum import Enum
@@ -108,6 +108,18 @@ class Kernel:
     def in_order(self) -> bool:
         """Whether the ranks must be combined in order: we do not know a caller's op."""
         return self.op.startswith(CALLABLE)
+
+    def add_up(self, parts: Sequence[Array], total: Array, divisor: int) -> None:
+        """Put the result of two or more parts, in this order, into `total`.
+
+        The parts are of `work_dtype`, and `total` is none of them but perhaps the first
+        or the second.
+        """
+        run, combine = quiet.run, self.combine
+        run(combine, parts[0], parts[1], out=total)
+        for part in parts[2:]:
+            run(combine, total, part, out=total)
+        self.finish(total, divisor)
 
     def finish(self, reduced: Array, divisor: int) -> None:
         """Turn what has been combined over all ranks into the result, in place."""

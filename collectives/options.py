@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import Any
 
 from collectives.errors import InvalidArgumentError
+from collectives.ranges import Ranges, parse
 
 PREFIX = "RINGFOLD_"
 SHARED = ("check", "deterministic", "segment_bytes", "mpi_limit_bytes")
@@ -34,7 +35,10 @@ class Options:
     """Deadline of every call in seconds; a lower one notices trouble sooner."""
 
     algorithm: str = "auto"
-    """Algorithm of calls that name none."""
+    """Algorithm of calls that name none; or ranges of sizes, as in ranges.py."""
+
+    table: str = ""
+    """File of `ringfold tune` that rank 0 reads at start, not the shipped one."""
 
     check: str = "on"
     """`off` drops the comparison of calls across hosts (one host compares always);
@@ -79,11 +83,17 @@ class Options:
                 raise InvalidArgumentError(
                     f"{field.name} is {value!r}; wanted {wanted.__name__}"
                 )
+        parse(self.algorithm)  # wrong text is an error here, and not at a call
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise InvalidArgumentError(
                     f"{name} is {getattr(self, name)!r}; wanted one of {allowed}"
                 )
+
+    @cached_property
+    def ranges(self) -> Ranges:
+        """What `algorithm` says, by size."""
+        return parse(self.algorithm)
 
     @cached_property
     def shared(self) -> str:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from time import perf_counter_ns
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from collectives import selection
-from collectives.algorithms import AUTO, REDUCING, SHARED, TABLE
+from collectives.algorithms import AUTO, REDUCING, SHARED, TABLE, Flow, Start
 from collectives.algorithms.small import all_gather_errors
 from collectives.algorithms.stepwise import Task
-from collectives.board import RIVAL
 from collectives.buffers import flat_work, source_beside
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError, UnsupportedError
@@ -23,7 +21,7 @@ from collectives.kernels import Array, Calling, Kernel, Op, kernel_for
 from collectives.narrow import narrow_into
 from collectives.options import Options
 from collectives.partition import Bounds, even_bounds
-from collectives.racing import Heat
+from collectives.running import runner, starter
 
 R = TypeVar("R")
 
@@ -45,14 +43,17 @@ class Plan:
     bounds: Bounds
     rides: bool = False
     """Whether the data travel with the agreement: small, and across hosts."""
-    flows: bool = False
-    """Whether several arrays can go one behind the other, without a buffer."""
+    flow: Flow | None = None
+    """Lets several arrays go one behind the other, without a buffer."""
     task: Task | None = None
     """Where plain arrays may go the short way (express.py): to be filled in."""
     word: int = 0
     """The descriptor's, for sequence number 0."""
     mail: tuple[list[Array], list[Array]] | None = None
     """Where small arrays are put before the ranks agree, by turn and rank."""
+    start: Start | None = None
+    """Does what can be done before the ranks agree, instead of `run`, and returns the
+    rest; None where all of it has to wait for that."""
 
 
 class Planner:
@@ -73,6 +74,15 @@ class Planner:
             collective, nbytes, kernel, self.group, self.options, algorithm
         )
 
+    def explain(
+        self, collective: str, nbytes: int, kernel: Kernel | None
+    ) -> selection.Choice:
+        """Return the algorithm for a call, with what it and others would take."""
+        choice = self.choose(collective, nbytes, kernel, None)
+        return selection.explained(
+            choice, collective, nbytes, kernel, self.group, self.options
+        )
+
     def windowed(self, plan: Plan) -> bool:
         """Tell whether a plan wants the window, and the group has not made it yet."""
         return self.wants_window(plan.descriptor.collective, plan.choice)
@@ -81,43 +91,13 @@ class Planner:
         """Tell whether a choice wants the window, and the group has not made it yet."""
         if self.group.window is not None or self.group.size == 1:
             return False
-        return TABLE[collective][choice.algorithm].needs_window
+        row = TABLE[collective][choice.algorithm]
+        return row.needs_window or row.host_windows
 
     def choice(self, collective: str, nbytes: int, name: str) -> selection.Choice:
         """Return what was chosen for a call that moves, which all have agreed on."""
         key = ("choice", collective, nbytes, name)
         return self.known(key, lambda: self.choose(collective, nbytes, None, name))
-
-    def runner(
-        self, collective: str, choice: selection.Choice, nbytes: int
-    ) -> Callable[[Task], None]:
-        """Return what carries out a task that all ranks have agreed on."""
-        table, group = TABLE[collective], self.group
-        if group.size == 1:
-            return table[selection.ALONE[collective]].run
-        if not choice.rivals:
-            return table[choice.algorithm].run
-        heat = group.race.heat(collective, nbytes, choice.rivals)
-        return lambda task: self.race(heat, lambda name: table[name].run(task))
-
-    def race(self, heat: Heat, run: Callable[[str], R]) -> R:
-        """Let the rival run that rank 0 picks, and remember how long it takes."""
-        group, board = self.group, self.group.board
-        assert board is not None, "only those who share a board can agree on a rival"
-        if heat.left:
-            heat.left -= 1
-            return run(heat.rivals[heat.current])
-        race = group.race
-        word = RIVAL + race.turn()
-        if group.rank == 0:
-            board.write(word, heat.announce())
-        group.hand_over(self.options.timeout_s)
-        race.note(max(board.read(race.took_word)))
-        heat.follow(board.read_first(word))
-        number, start = heat.current, perf_counter_ns()
-        result = run(heat.rivals[number])
-        board.write(race.ended(heat, number), perf_counter_ns() - start)
-        return result
 
     def plan(
         self,
@@ -149,6 +129,7 @@ class Planner:
                 descriptor=replace(plan.descriptor, result="SHARED"),
                 work_dtype=plan.result_dtype,  # as it is where nothing goes by mail
                 mail=None,
+                start=None,
                 task=None,
             )
 
@@ -245,7 +226,8 @@ class Planner:
         return Plan(
             descriptor=descriptor,
             choice=choice,
-            run=self.runner(collective, choice, nbytes),
+            run=runner(group, collective, choice, nbytes),
+            start=None if mail else starter(group, collective, choice, nbytes),
             kernel=kernel,
             work_dtype=work_dtype,
             result_dtype=result_dtype,
@@ -255,9 +237,7 @@ class Planner:
             and not group.one_board
             and group.size > 1
             and nbytes <= RIDE_BYTES,
-            flows=collective == "all_reduce"
-            and choice.algorithm == SHARED
-            and group.size > 1,
+            flow=row.flow if group.size > 1 else None,
             task=self.task(bounds, nothing, nothing, kernel) if plain else None,
             word=descriptor.word(0, self.options.salt),
             mail=mail,
@@ -278,6 +258,23 @@ class Planner:
         root = plan.descriptor.root
         plan.run(self.task(plan.bounds, source, work, plan.kernel, root))
         self.check(plan)
+
+    def start(self, plan: Plan, array: Array, target: Array) -> Callable[[], None]:
+        """Do before the ranks agree what can be done of `move`; return the rest."""
+        assert plan.start is not None, "this plan begins when the ranks have agreed"
+        work, direct = flat_work(target, plan.work_dtype)
+        source = source_beside(array, target, work, direct)
+        if not direct and array.dtype != plan.work_dtype:
+            work = source
+        rest = plan.start(self.task(plan.bounds, source, work, plan.kernel))
+
+        def end() -> None:
+            rest()
+            self.check(plan)
+            if not direct:
+                narrow_into(work, target)
+
+        return end
 
     def check(self, plan: Plan) -> None:
         """Raise the same error on all ranks if a function given as op failed on one."""

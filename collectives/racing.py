@@ -91,7 +91,10 @@ class Race:
     def __init__(self) -> None:
         """Begin without any."""
         self._heats: dict[tuple[str, int, tuple[str, ...]], Heat] = {}
-        self._calls = 0
+        self.turn = 0
+        """0 and 1 by turns, the same on all ranks: which word says who runs. A root may
+        be back from the MPI's broadcast, and in the next race, before another rank has
+        read who was to run the last one."""
         self._ended = 0
         self._last: tuple[Heat, int] | None = None
 
@@ -116,15 +119,6 @@ class Race:
             heat, number = self._last
             heat.took(number, nanoseconds / 1e9)
             self._last = None
-
-    def turn(self) -> int:
-        """Return 0 and 1 by turns, the same on all ranks.
-
-        A root may be back from the MPI's broadcast, and in the next race, before
-        another rank has read who was to run the last one.
-        """
-        self._calls += 1
-        return self._calls & 1
 
     def heat(self, collective: str, nbytes: int, rivals: tuple[str, ...]) -> Heat:
         """Return the heat for a kind of call and the power of two of its size."""

@@ -1,89 +1,49 @@
 """Which algorithm a call gets, and why.
 
-An explicit argument wins, then the communicator's option (`RINGFOLD_ALGORITHM`), then
-`auto`: the thresholds below. Every rank decides for itself from facts that are the same
-everywhere; the choice is part of the descriptor, so that a difference would be seen.
+An explicit argument wins, then the communicator's option (`RINGFOLD_ALGORITHM`: a name,
+or ranges of sizes), then what a table says of such a place (tables/), then the lowest
+price (costs.py). Every rank decides for itself from facts that are the same everywhere;
+the choice is part of the descriptor, so that a difference would be seen.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from collectives.algorithms import ALGORITHMS, AUTO, NATIVE, SHARED, TABLE, native
+from collectives.algorithms import ALGORITHMS, AUTO, NATIVE, TABLE, native
+from collectives.costs import NATIVE as WHOLE_CALL
+from collectives.costs import Move
 from collectives.ending import say
 from collectives.errors import InvalidArgumentError, UnsupportedError
 from collectives.group import Group
 from collectives.kernels import Kernel
+from collectives.moves import RIDE_BYTES, before, moves
 from collectives.options import Options
-from collectives.window import MAIL_BYTES
+from collectives.ranges import OPEN, at, names, parse, written
 
-Ranges = tuple[tuple[int, str], ...]
-"""`(from how many bytes on, algorithms)`, ascending. Where several are named they race:
-see racing.py. Those that do not combine in the order of ranks take part only where that
-makes no difference: two ranks, integers, or nothing to combine."""
-
-# Measured on 2 cores with `ringfold bench` on MPICH, Open MPI and Intel MPI; see
-# docs/developers.md.
-ONE_HOST: dict[str, Ranges] = {
-    "all_reduce": ((0, "shared"), (MAIL_BYTES + 1, "shared direct ring native")),
-    "reduce": ((0, "shared"), (MAIL_BYTES + 1, "shared direct native")),
-    "reduce_scatter": ((0, "shared"), (MAIL_BYTES + 1, "shared direct native")),
-    "scan": ((0, "shared"),),
-    "exclusive_scan": ((0, "shared"),),
-    "broadcast": ((0, "shared"), (32 << 10, "shared direct native")),
-    "all_gather": ((0, "shared"), (32 << 10, "shared direct native")),
-    "gather": ((0, "shared"), (32 << 10, "shared native")),
-    "scatter": ((0, "shared"), (32 << 10, "shared native")),
-    "all_to_all": ((0, "shared"), (32 << 10, "shared native")),
-}
-# Where an MPI's own is faster at sizes that are too small to race, or where it cannot
-# take part; by the MPI, and by whether there are more than two ranks.
-QUICK_NATIVE: dict[tuple[str, bool], dict[str, Ranges]] = {
-    ("Intel MPI", False): {"all_reduce": ((32 << 10, NATIVE),)},
-    ("Intel MPI", True): {
-        "all_reduce": (
-            (32 << 10, NATIVE),
-            (MAIL_BYTES + 1, NATIVE),
-            (2 << 20, "shared direct ring native"),
-        )
-    },
-}
-WITH_NATIVE: dict[str, Ranges] = {
-    "all_reduce": ((0, NATIVE), (8 << 20, "ring")),
-}
-ACROSS_HOSTS: dict[str, Ranges] = {
-    # Small ones travel with the agreement; a native call would need a round before it.
-    "all_reduce": (
-        (0, "recursive_doubling"),
-        ((64 << 10) + 1, NATIVE),
-        (8 << 20, "ring"),
-    ),
-}
-WITHOUT_NATIVE: dict[str, Ranges] = {
-    "all_reduce": ((0, "recursive_doubling"), (64 << 10, "ring")),
-    "reduce": ((0, "tree"), (64 << 10, "ring")),
-    "reduce_scatter": ((0, "circulant"), (64 << 10, "ring")),
-    "scan": ((0, "chain"),),
-    "exclusive_scan": ((0, "chain"),),
-    "broadcast": ((0, "tree"), (256 << 10, "chain")),
-    "all_gather": ((0, "circulant"), (64 << 10, "ring")),
-    "gather": ((0, "tree"), (64 << 10, "linear")),
-    "scatter": ((0, "tree"), (64 << 10, "linear")),
-    "all_to_all": ((0, "pairwise"),),
-}
-# For one rank, which only has to copy.
-ALONE = {collective: ranges[0][1] for collective, ranges in WITHOUT_NATIVE.items()}
-IN_ORDER: dict[str, Ranges] = {
-    "all_reduce": ((0, "chain"), (16 << 10, "pairwise")),
-    "reduce": ((0, "chain"),),
-    "reduce_scatter": ((0, "pairwise"),),
-    "scan": ((0, "chain"),),
-    "exclusive_scan": ((0, "chain"),),
-}
 # Sums of narrow floats are float32. Rather than to cast everything before and after,
 # from this many bytes of float32 on what is given and what comes out travels as it is.
 NARROW_FROM_BYTES = 64 << 10
 NARROW = {"all_reduce": "exchange", "reduce_scatter": "exchange"}
+# Until `ringfold tune` has measured it, an MPI's own is taken for as good as the best
+# of ours by messages: on one host better, since no Python lies between its messages;
+# between hosts worse, since it may know less of them (2 hosts, 16 MiB, 1 Gbit/s: 1.4
+# times the wire's time with MPICH, 14 times with Open MPI).
+NATIVE_GUESS = {False: 0.8, True: 1.3}
+
+# What a rank that is alone uses, which only has to copy.
+ALONE = {
+    "all_reduce": "recursive_doubling",
+    "reduce": "tree",
+    "reduce_scatter": "circulant",
+    "scan": "chain",
+    "exclusive_scan": "chain",
+    "broadcast": "tree",
+    "all_gather": "circulant",
+    "gather": "tree",
+    "scatter": "tree",
+    "all_to_all": "pairwise",
+}
 
 _logged: set[tuple[str, str]] = set()
 
@@ -96,6 +56,10 @@ class Choice:
     reason: str
     rivals: tuple[str, ...] = ()
     """Where several race: all of them. Which one makes the next call is agreed then."""
+    predicted_us: float | None = None
+    """What a call is thought to take, in microseconds; only `comm.choose` tells."""
+    alternatives: tuple[tuple[str, float], ...] = ()
+    """All that could make the call, with their times, the fastest first; as above."""
 
 
 def choose(
@@ -120,7 +84,7 @@ def choose(
         InvalidArgumentError: no such algorithm for this collective.
         UnsupportedError: the algorithm cannot do it here.
     """
-    name = wanted(collective, options, requested)
+    name = wanted(collective, options, requested, nbytes)
     if name == AUTO:
         choice = _automatic(collective, nbytes, kernel, group, options)
     else:
@@ -133,8 +97,42 @@ def choose(
     return choice
 
 
-def wanted(collective: str, options: Options, requested: str | None) -> str:
-    """Return the name that is asked for, by the caller or by the options.
+def explained(
+    choice: Choice,
+    collective: str,
+    nbytes: int,
+    kernel: Kernel | None,
+    group: Group,
+    options: Options,
+) -> Choice:
+    """Return the choice with what it and all others are thought to take.
+
+    Those that race have been measured, by now or as soon as each has run; the others'
+    times are prices.
+    """
+    among = able(collective, nbytes, kernel, group, options)
+    prices = prices_us(collective, nbytes, group, (*among, choice.algorithm))
+    if choice.rivals:
+        heat = group.race.heat(collective, nbytes, choice.rivals)
+        prices |= {name: s * 1e6 for name, s in heat.times_s().items()}
+    ranked = sorted(prices.items(), key=lambda one: one[1])
+    predicted = prices.get(choice.algorithm)
+    return replace(choice, predicted_us=predicted, alternatives=tuple(ranked))
+
+
+def wanted(
+    collective: str, options: Options, requested: str | None, nbytes: int
+) -> str:
+    """Return the name that is asked for at a size; `auto` where none is.
+
+    Raises:
+        InvalidArgumentError: as in `asked`.
+    """
+    return at(parse(asked(collective, options, requested)), nbytes) or AUTO
+
+
+def asked(collective: str, options: Options, requested: str | None) -> str:
+    """Return the name, or the ranges, that the caller or the options ask for.
 
     An option is for the collectives that have that algorithm; the others get `auto`.
 
@@ -143,10 +141,16 @@ def wanted(collective: str, options: Options, requested: str | None) -> str:
     """
     known = ALGORITHMS[collective]
     if requested is None:
-        return options.algorithm if options.algorithm in known else AUTO
-    if requested not in known:
+        own = tuple(
+            (start, name if name in known else OPEN) for start, name in options.ranges
+        )
+        return options.algorithm if own == options.ranges else written(own) or AUTO
+    unknown = {requested} - set(known)
+    if isinstance(requested, str) and ":" in requested:
+        unknown = names(parse(requested)) - set(known)
+    if unknown:
         raise InvalidArgumentError(
-            f"unknown algorithm {requested!r} for {collective}; "
+            f"unknown algorithm {unknown.pop()!r} for {collective}; "
             f"known: {' '.join(known)}"
         )
     return requested
@@ -155,10 +159,10 @@ def wanted(collective: str, options: Options, requested: str | None) -> str:
 def check_option(options: Options) -> None:
     """Raise `InvalidArgumentError` if no collective has the option's algorithm."""
     known = dict.fromkeys(name for names in ALGORITHMS.values() for name in names)
-    if options.algorithm not in known:
+    unknown = sorted(names(options.ranges) - known.keys())
+    if unknown:
         raise InvalidArgumentError(
-            f"unknown algorithm {options.algorithm!r} in the options; "
-            f"known: {' '.join(known)}"
+            f"unknown algorithm {unknown[0]!r} in the options; known: {' '.join(known)}"
         )
 
 
@@ -179,11 +183,10 @@ def _refusal(
             )
         if kernel.in_order:
             return "a function as op needs an algorithm that combines in rank order"
-    if row.needs_window and group.size > 1:
-        if not group.one_board:
-            return "the ranks do not all share one memory"
-        if group.no_window:
-            return group.no_window
+    if row.needs_window and group.size > 1 and not group.one_board:
+        return "the ranks do not all share one memory"
+    if (row.needs_window or row.host_windows) and group.size > 1 and group.no_window:
+        return group.no_window
     if row.needs_permission and group.not_direct:
         return group.not_direct
     if row.needs_mpi:
@@ -209,51 +212,95 @@ def _automatic(
     in_order = kernel is not None and (options.deterministic or kernel.in_order)
     if in_order:
         size += ", deterministic" if options.deterministic else ", op is a function"
-    here = _on_one_host(collective, nbytes, kernel, group, options)
-    if here:
-        if len(here) == 1:
-            return Choice(here[0], f"{size}, on one host")
-        heat = group.race.heat(collective, nbytes, here)
-        times = [f"{name} {s * 1e6:.0f} us" for name, s in heat.times_s().items()]
-        reason = f"{size}, on one host: {', '.join(times) or 'not measured yet'}"
-        return Choice(here[heat.best()[0]], reason, here)
-    if in_order:
-        return Choice(_in(IN_ORDER[collective], nbytes), size)
+    for table in group.tuning.tables:
+        said = at(table.rules.get(collective, ((0, OPEN),)), nbytes)
+        found = _those_that_can(said, collective, nbytes, kernel, group, options)
+        if len(found) == 1:
+            return Choice(found[0], f"{size}; table for {table.name}")
+        if found:
+            heat = group.race.heat(collective, nbytes, found)
+            times = [f"{name} {s * 1e6:.0f} us" for name, s in heat.times_s().items()]
+            latest = ", ".join(times) or "not measured yet"
+            reason = f"{size}; table for {table.name}: a race; {latest}"
+            return Choice(found[heat.best()[0]], reason, found)
     narrow = kernel is not None and _narrow(kernel) and collective in NARROW
-    if narrow and nbytes >= NARROW_FROM_BYTES:
+    if narrow and not in_order and nbytes >= NARROW_FROM_BYTES:
         return Choice(NARROW[collective], f"{size} as float32, which stays local")
-    refusal = _refusal(collective, NATIVE, nbytes, kernel, group, options)
-    if refusal:
-        name = _in(WITHOUT_NATIVE[collective], nbytes)
-        return Choice(name, f"{size}; not native: {refusal}")
-    ranges = WITH_NATIVE if group.one_board else ACROSS_HOSTS
-    return Choice(_in(ranges.get(collective, ((0, NATIVE),)), nbytes), size)
+    among = able(collective, nbytes, kernel, group, options)
+    prices = prices_us(collective, nbytes, group, among)
+    best = min(prices, key=lambda name: prices[name])
+    return Choice(best, f"{size}, lowest price: {prices[best]:.0f} us")
 
 
-def _on_one_host(
+def _those_that_can(
+    said: str,
     collective: str,
     nbytes: int,
     kernel: Kernel | None,
     group: Group,
     options: Options,
 ) -> tuple[str, ...]:
-    """Return the algorithms for ranks that share memory; none where they do not."""
-    if group.size == 1 or _refusal(collective, SHARED, nbytes, kernel, group, options):
+    """Return those of a table's names that can make a call, now and with these bits.
+
+    Several may race only where ranks share a board, and where all give the same bits.
+    """
+    asked = [name for name in said.split("+") if name in TABLE[collective]]
+    if not asked or group.size == 1:
         return ()
-    ranges = dict(ONE_HOST[collective])
-    mpi, native_too = group.topology.mpi, not (kernel is not None and _narrow(kernel))
-    native_too &= not _refusal(collective, NATIVE, nbytes, kernel, group, options)
-    if native_too and mpi is not None:
-        quick = QUICK_NATIVE.get((mpi.vendor, group.size > 2), {})
-        ranges |= dict(quick.get(collective, ()))
-    names = _in(tuple(sorted(ranges.items())), nbytes).split()
-    any_order = native_too and (kernel is None or group.size == 2 or _exact(kernel))
+    able = [
+        name
+        for name in asked
+        if not _refusal(collective, name, nbytes, kernel, group, options)
+        and not (name == NATIVE and kernel is not None and _narrow(kernel))
+    ]
+    if len(asked) > 1 and not (kernel is None or group.size == 2 or _exact(kernel)):
+        able = [name for name in able if TABLE[collective][name].in_order]
+    return tuple(able if group.one_board else able[:1])
+
+
+def able(
+    collective: str,
+    nbytes: int,
+    kernel: Kernel | None,
+    group: Group,
+    options: Options,
+) -> tuple[str, ...]:
+    """Return what could make a call; `exchange` is a ring for narrow floats."""
     return tuple(
         name
-        for name in names
-        if (any_order or TABLE[collective][name].in_order or names == [NATIVE])
-        and not _refusal(collective, name, nbytes, kernel, group, options)
+        for name in TABLE[collective]
+        if not _refusal(collective, name, nbytes, kernel, group, options)
+        and name != "exchange"
+        and not (TABLE[collective][name].host_windows and group.tuning.place.hosts == 1)
+        and not (name == NATIVE and _carries_no_word(collective, nbytes, group))
     )
+
+
+def _carries_no_word(collective: str, nbytes: int, group: Group) -> bool:
+    """Tell whether `native` is out: a small call across hosts is its own agreement."""
+    small = collective == "all_reduce" and nbytes <= RIDE_BYTES
+    return small and group.tuning.place.hosts > 1
+
+
+def prices_us(
+    collective: str, nbytes: int, group: Group, among: tuple[str, ...]
+) -> dict[str, float]:
+    """Return what each of some algorithms is thought to take, in microseconds."""
+    place, costs = group.tuning.place, group.tuning.costs
+    prices: dict[str, float] = {}
+    for name in among:
+        found = moves(collective, name, place, nbytes)
+        if found is not None and costs.knows(found):
+            prices[name] = costs.price_us(found)
+    whole = [before(collective, place), Move(WHOLE_CALL + collective, nbytes)]
+    if NATIVE in among and costs.knows(whole):
+        prices[NATIVE] = costs.price_us(whole)
+    elif NATIVE in among:
+        rows = TABLE[collective]
+        by_messages = [us for name, us in prices.items() if not rows[name].needs_window]
+        guess = NATIVE_GUESS[place.hosts > 1]
+        prices[NATIVE] = guess * min(by_messages, default=0.0)
+    return prices
 
 
 def _exact(kernel: Kernel) -> bool:
@@ -264,11 +311,6 @@ def _exact(kernel: Kernel) -> bool:
 def _narrow(kernel: Kernel) -> bool:
     """Tell whether something is combined in a wider dtype than it has."""
     return kernel.work_dtype != kernel.result_dtype
-
-
-def _in(ranges: Ranges, nbytes: int) -> str:
-    """Return the algorithm of the range that a size falls into."""
-    return [name for start, name in ranges if nbytes >= start][-1]
 
 
 def _log(collective: str, choice: Choice) -> None:

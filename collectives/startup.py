@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,8 @@ from collectives.group import Group
 from collectives.launcher import claim_rank, disagreement, read_launch, refusal
 from collectives.options import Options
 from collectives.recorder import Members, here, key_of
-from collectives.topology import discover, mpi_name, single_host
+from collectives.tables import Table, read, shipped
+from collectives.topology import Topology, discover, mpi_name, single_host
 from collectives.transport.loopback import alone
 from collectives.transport.mpi import MPIMessages, another
 from collectives.waiting import Liveness
@@ -167,6 +169,7 @@ def _over_mpi(caller: Any, options: Options) -> Communicator:
         local = another(rank, _those_on_this_host, private)
         topology = discover(private, local)
         job, job_size = _members(private)
+        known = _tables(private, topology, options)
         number = job.ranks[topology.rank]
         pids = dict(
             zip(topology.local_ranks, local.allgather(os.getpid()), strict=True)
@@ -196,12 +199,32 @@ def _over_mpi(caller: Any, options: Options) -> Communicator:
         members=job,
         waits=waits,
     )
+    group.know(known)
     claim_rank()
     here.rank, here.size = number, job_size
     _agree_on_versions(group, options)
     if group.size > 1 and options.abort:
         exits.leave_at_exit(group)
     return Communicator(group, options)
+
+
+def _tables(comm: Any, topology: Topology, options: Options) -> tuple[Table, ...]:
+    """Let rank 0 read what was tuned, and tell the others; collective.
+
+    Raises:
+        InvalidArgumentError: on all ranks, because rank 0 cannot read the file.
+    """
+    text, problem, path = "", "", options.table
+    if topology.rank == 0:
+        assert topology.mpi is not None, "ranks of an MPI"
+        try:
+            text = Path(path).read_text() if path else shipped(topology.mpi.vendor)
+        except (OSError, ValueError) as error:
+            problem = f"rank 0 cannot read the table {path!r}: {error}"
+    text, problem = comm.bcast((text, problem))
+    if problem:
+        raise InvalidArgumentError(problem)
+    return read(text, repr(path) if path else "a shipped table") if text else ()
 
 
 def _those_on_this_host(comm: Any) -> Any:

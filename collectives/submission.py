@@ -46,6 +46,8 @@ def submit(planner: Planner, prepare: Callable[..., Call], *arguments: Any) -> A
         note[STATE] = AGREED
         if call.windowed:
             call = with_window(planner, prepare, arguments)
+            if call.ride is not None:  # there is no window, and it goes by messages
+                agree(group, call.descriptor, options, call.ride)
         result = call.run()
         if options.check == "full":
             compare(group, name, result, options.timeout_s)

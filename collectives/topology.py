@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import platform
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 VENDORS = {
@@ -13,6 +17,7 @@ VENDORS = {
     "MPICH": "MPICH",
 }
 THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
+SYSTEM, DRIVER = Path("/sys/devices/system"), Path("/proc/driver/nvidia/gpus")
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,9 @@ class MPIFacts:
     library: str
     """The first line of what the library says of itself."""
     thread_level: str
+    cuda_aware: str = "unknown"
+    """Whether it may be given pointers to the memory of a GPU; `unknown` until it has
+    been proved, whatever the library says of itself."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,12 @@ class Topology:
     """Cores of this host that its ranks may run on, taken together."""
     mpi: MPIFacts | None = None
     devices: tuple[str, ...] = ()
+    """UUIDs of the GPUs of this host."""
+    numa_nodes: tuple[int, ...] = ()
+    """Parts of this host's memory that are near to the cores of its ranks."""
+    caches: tuple[tuple[int, ...], ...] = ()
+    """Those cores, by which of them share a last-level cache, as the system says. In a
+    virtual machine it may be wrong: `comm.probe()` measures."""
 
     def restricted(self, ranks: Sequence[int]) -> Topology:
         """Return the topology of some of the ranks, of which this one is one."""
@@ -49,6 +63,31 @@ class Topology:
             hosts=tuple(self.hosts[host] for host in used),
             host_of=tuple(used.index(self.host_of[rank]) for rank in ranks),
         )
+
+    @property
+    def shape(self) -> str:
+        """How many ranks are where: `1 host x 4 ranks`, `3 hosts, 2+1+2 ranks`."""
+        counts = [self.host_of.count(host) for host in range(len(self.hosts))]
+        placed = "" if list(self.host_of) == sorted(self.host_of) else ", not in order"
+        hosts = f"{len(counts)} host{'s' * (len(counts) > 1)}"
+        if len(set(counts)) == 1:
+            return f"{hosts} x {counts[0]} rank{'s' * (counts[0] > 1)}{placed}"
+        return f"{hosts}, {'+'.join(map(str, counts))} ranks{placed}"
+
+    @property
+    def parts(self) -> str:
+        """What this host is made of, as far as it is known; may be empty."""
+        nodes, caches = self.numa_nodes, len(self.caches)
+        known = [f"NUMA node{'s' * (len(nodes) > 1)} {' '.join(map(str, nodes))}"]
+        known = known if nodes else []
+        if caches:
+            known.append(f"{caches} last-level cache{'s' * (caches > 1)}")
+        return ", ".join([*known, *(f"GPU {uuid}" for uuid in self.devices)])
+
+    @property
+    def most_per_host(self) -> int:
+        """The number of ranks on the host that has the most."""
+        return max(Counter(self.host_of).values())
 
     @property
     def local_ranks(self) -> tuple[int, ...]:
@@ -74,10 +113,75 @@ def usable_cores() -> frozenset[int]:
     return frozenset(range(os.cpu_count() or 1))
 
 
+def processor() -> str:
+    """Return the kind of processor and how many cores may be used, without a name."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+    model = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    return f"{model[1] if model else platform.machine()}, {len(usable_cores())} cores"
+
+
+def numa_nodes(cores: Iterable[int], system: Path = SYSTEM) -> tuple[int, ...]:
+    """Return the NUMA nodes that some cores belong to; none where that is unknown."""
+    wanted = set(cores)
+    return tuple(
+        sorted(
+            int(path.parent.name.removeprefix("node"))
+            for path in system.glob("node/node[0-9]*/cpulist")
+            if wanted & _listed(path)
+        )
+    )
+
+
+def last_caches(
+    cores: Iterable[int], system: Path = SYSTEM
+) -> tuple[tuple[int, ...], ...]:
+    """Return some cores by the last-level cache that they share; none if unknown."""
+    wanted, found = set(cores), set()
+    for core in wanted:
+        levels = sorted((system / f"cpu/cpu{core}/cache").glob("index[0-9]*"))
+        if levels:
+            sharing = _listed(levels[-1] / "shared_cpu_list") & wanted
+            found.add(tuple(sorted(sharing)))
+    return tuple(sorted(found))
+
+
+def _listed(path: Path) -> set[int]:
+    """Read the system's list of cores, such as `0-3,8`; empty where it has none."""
+    try:
+        parts = path.read_text().strip().split(",")
+        ends = [[int(end) for end in part.split("-")] for part in parts if part]
+    except (OSError, ValueError):
+        return set()
+    return {core for end in ends for core in range(end[0], end[-1] + 1)}
+
+
+def devices(driver: Path = DRIVER) -> tuple[str, ...]:
+    """Return the UUIDs of this host's GPUs, as NVIDIA's driver lists them."""
+    texts = []
+    for path in sorted(driver.glob("*/information")):
+        try:
+            texts.append(path.read_text())
+        except OSError:  # a container that may not look
+            continue
+    return tuple(re.findall(r"GPU UUID:\s*(GPU-[\w-]+)", "\n".join(texts)))
+
+
 def single_host(rank: int, size: int) -> Topology:
     """Return the topology of ranks that are threads of this process."""
     name = os.uname().nodename if hasattr(os, "uname") else "localhost"
-    return Topology(rank, (name,), (0,) * size, len(usable_cores()))
+    cores = usable_cores()
+    return Topology(
+        rank,
+        (name,),
+        (0,) * size,
+        len(cores),
+        devices=devices(),
+        numa_nodes=numa_nodes(cores),
+        caches=last_caches(cores),
+    )
 
 
 def discover(comm: Any, local: Any) -> Topology:
@@ -101,6 +205,9 @@ def discover(comm: Any, local: Any) -> Topology:
         host_of=tuple(index[leader] for leader, _ in everyone),
         cores=len(cores),
         mpi=mpi_facts(),
+        devices=devices(),
+        numa_nodes=numa_nodes(cores),
+        caches=last_caches(cores),
     )
 
 

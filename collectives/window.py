@@ -27,6 +27,7 @@ SLOT_BYTES = 512 << 10
 ALL_SLOTS_BYTES = 8 << 20  # of one host: beyond that they leave the cache
 LEAST_SLOT_BYTES = 64 << 10
 VIEWS_KEPT = 1024
+DTYPES_KEPT = 32
 
 
 class Window:
@@ -41,6 +42,7 @@ class Window:
         self.turn = 0
         """Rounds so far: the next one uses slot `turn & 1`."""
         self.view = lru_cache(VIEWS_KEPT)(self._view)
+        self.slots = lru_cache(DTYPES_KEPT)(self._slots)
 
     def _view(self, place: int, dtype: np.dtype[Any], count: int) -> Array:
         """Return an array of memory anywhere in the arena."""
@@ -62,11 +64,19 @@ class Window:
         """Return how many elements a slot holds."""
         return self._slot_bytes // itemsize
 
-    def slots(self, turn: int, dtype: np.dtype[Any]) -> list[Array]:
-        """Return the slots, by rank."""
-        start = 2 * MAIL_BYTES + turn * self._slot_bytes
-        count = self.length(dtype.itemsize)
-        return [self.view(place + start, dtype, count) for place in self._places]
+    def _slots(self, dtype: np.dtype[Any]) -> tuple[list[Array], list[Array]]:
+        """Return the slots of the two turns, by rank."""
+        count, start = self.length(dtype.itemsize), 2 * MAIL_BYTES
+        first, second = (
+            [self._view(place + offset, dtype, count) for place in self._places]
+            for offset in (start, start + self._slot_bytes)
+        )
+        return first, second
+
+    def close(self) -> None:
+        """Let go of the memory, so that the arena can be closed."""
+        self.view.cache_clear()
+        self.slots.cache_clear()
 
 
 def slot_bytes(ranks: int) -> int:

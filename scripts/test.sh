@@ -47,22 +47,27 @@ done
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 summary='^([0-9]+ [a-z]+|no tests ran).* in [0-9.]+s' # pytest's last line
+# What runs on pretended hosts as well, which share no memory.
+across_hosts=(tests/mpi/test_{matrix,hierarchical,all_reduce_many,deterministic}.py)
 table=()
 ran=0
 bad=0
 
-# run MPI GROUP RANKS: one pytest run and one row of the table; RANKS is - without mpirun.
+# run MPI GROUP RANKS [HOSTS]: one pytest run and one row of the table; RANKS is - without
+# mpirun, HOSTS the host of each rank where there are to be several.
 run() {
-    local mpi=$1 group=$2 ranks=$3 status=0 start=$SECONDS result
+    local mpi=$1 group=$2 ranks=$3 hosts=${4:-} status=0 start=$SECONDS result
     local python
     python=$PWD/$(folder_of "$mpi")/bin/python
     local -a what=("tests/$group") job=("$python" -m pytest)
+    [ -z "$hosts" ] || what=("${across_hosts[@]}")
     if [ ${#paths[@]} -gt 0 ]; then
         [ -n "${paths[$group]:-}" ] || return 0
         mapfile -t what <<<"${paths[$group]%$'\n'}"
     fi
+    [ -z "$hosts" ] || what+=(--hosts "$hosts")
     [ "$ranks" = - ] || job=("$python" tests/harness/launch.py "$ranks" "${job[@]}")
-    say "$mpi, tests/$group, ranks: $ranks"
+    say "$mpi, tests/$group, ranks: $ranks${hosts:+, on hosts $hosts}"
     # tee has a limit too: a stray rank could hold its input open for ever.
     timeout --foreground --kill-after=10 "$limit_s" \
         "${job[@]}" "${arguments[@]}" "${what[@]}" </dev/null 2>&1 |
@@ -75,7 +80,7 @@ run() {
         bad=1
     fi
     if [[ $result =~ [0-9]\ (passed|failed|error) ]]; then ran=1; fi
-    table+=("$(printf '%-8s %-7s %5s  %4ss  %s' "$mpi" "$group" "$ranks" \
+    table+=("$(printf '%-8s %-7s %-9s  %4ss  %s' "$mpi" "$group" "${hosts:-$ranks}" \
         $((SECONDS - start)) "$result")")
 }
 
@@ -87,10 +92,13 @@ for mpi in "${mpis[@]}"; do
     run "$mpi" launch -
     run "$mpi" hosts -
     for ranks in 1 2 3 4 5; do run "$mpi" mpi "$ranks"; done
+    run "$mpi" mpi 3 0,1,0
+    run "$mpi" mpi 4 0,0,1,1
+    run "$mpi" mpi 5 0,0,1,2,2
 done
 
 say "summary"
-printf '%-8s %-7s %5s  %5s  %s\n' mpi tests ranks time result
+printf '%-8s %-7s %-9s  %5s  %s\n' mpi tests ranks time result
 printf '%s\n' "${table[@]}"
 [ "$ran" -eq 1 ] || die "no test ran"
 [ "$bad" -eq 0 ] || die "not everything passed"

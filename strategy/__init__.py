@@ -4,20 +4,46 @@ Written `import strategy as distribute`: names and behaviour are those of
 `tf.distribute`. Numbers become arrays by NumPy's rules (a Python float is float64).
 """
 
+from strategy import cluster_resolver, data, experimental, gradients
 from strategy.base import Strategy
-from strategy.cluster_resolver import ClusterResolver, TFConfigClusterResolver
-from strategy.contexts import has_strategy, in_cross_replica_context
-from strategy.cross_device_ops import Communication
-from strategy.datasets import Dataset
-from strategy.distributed_dataset import DistributedDataset
-from strategy.errors import ClusterError, MixedStrategiesError, StructureError
+from strategy.checkpoint import Checkpoint, CheckpointManager
+from strategy.communication import Communication
+from strategy.contexts import (
+    experimental_set_strategy,
+    has_strategy,
+    in_cross_replica_context,
+)
+from strategy.cross_device_ops import (
+    CrossDeviceOps,
+    HierarchicalCopyAllReduce,
+    NcclAllReduce,
+    ReductionToOneDevice,
+)
+from strategy.distributed_dataset import DistributedDataset, DistributedIterator
+from strategy.errors import (
+    CheckpointError,
+    ClusterError,
+    DamagedCheckpointError,
+    ElementTypeError,
+    InputError,
+    MergeCallError,
+    MixedStrategiesError,
+    OutOfRangeError,
+    ReduceOpError,
+    StructureError,
+    UnbatchedError,
+)
 from strategy.extended import StrategyExtended
-from strategy.input_context import InputContext
+from strategy.indexed_slices import IndexedSlices
+from strategy.input_context import InputContext, InputOptions, InputReplicationMode
+from strategy.mirrored import MirroredStrategy
 from strategy.multi_worker import MultiWorkerMirroredStrategy
+from strategy.one_device import OneDeviceStrategy
 from strategy.options import (
     CollectiveCommunication,
     CommunicationImplementation,
     CommunicationOptions,
+    RunOptions,
 )
 from strategy.reduce_op import ReduceOp, VariableAggregation, VariableSynchronization
 from strategy.replica_context import (
@@ -26,35 +52,59 @@ from strategy.replica_context import (
     get_strategy,
 )
 from strategy.values import DistributedValues, Mirrored, PerReplica, ValueContext
-from strategy.variables import Variable
+from strategy.variables import Component, Variable
 
 __all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "CheckpointManager",
     "ClusterError",
-    "ClusterResolver",
     "CollectiveCommunication",
     "Communication",
     "CommunicationImplementation",
     "CommunicationOptions",
-    "Dataset",
+    "Component",
+    "CrossDeviceOps",
+    "DamagedCheckpointError",
     "DistributedDataset",
+    "DistributedIterator",
     "DistributedValues",
+    "ElementTypeError",
+    "HierarchicalCopyAllReduce",
+    "IndexedSlices",
     "InputContext",
+    "InputError",
+    "InputOptions",
+    "InputReplicationMode",
+    "MergeCallError",
     "Mirrored",
+    "MirroredStrategy",
     "MixedStrategiesError",
     "MultiWorkerMirroredStrategy",
+    "NcclAllReduce",
+    "OneDeviceStrategy",
+    "OutOfRangeError",
     "PerReplica",
     "ReduceOp",
+    "ReduceOpError",
+    "ReductionToOneDevice",
     "ReplicaContext",
+    "RunOptions",
     "Strategy",
     "StrategyExtended",
     "StructureError",
-    "TFConfigClusterResolver",
+    "UnbatchedError",
     "ValueContext",
     "Variable",
     "VariableAggregation",
     "VariableSynchronization",
+    "cluster_resolver",
+    "data",
+    "experimental",
+    "experimental_set_strategy",
     "get_replica_context",
     "get_strategy",
+    "gradients",
     "has_strategy",
     "in_cross_replica_context",
 ]

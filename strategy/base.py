@@ -11,7 +11,8 @@ import numpy as np
 from strategy import contexts, nest
 from strategy.cluster_resolver import ClusterResolver
 from strategy.extended import StrategyExtended
-from strategy.input_context import InputContext
+from strategy.input_context import InputContext, InputOptions
+from strategy.options import RunOptions
 from strategy.reduce_op import ReduceOp, mean_dtype
 from strategy.replica_context import ReplicaContext
 from strategy.values import (
@@ -20,8 +21,6 @@ from strategy.values import (
     PerReplica,
     ValueContext,
     plain,
-    regroup,
-    select,
 )
 
 Axis = int | tuple[int, ...]
@@ -64,19 +63,26 @@ class Strategy:
         fn: Callable[..., Any],
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
-        options: object = None,
+        options: RunOptions | None = None,
     ) -> Any:
         """Call `fn` as each replica and return what the local ones return.
 
         PerReplica and Mirrored arguments reach each replica as its own component,
-        variables and everything else as they are. Results that differ come back as
-        PerReplica; with one local replica they come back bare. `options` has no
-        effect on CPUs and is taken for compatibility.
+        variables and everything else as they are. What is the same object on all
+        local replicas comes back bare, everything else as PerReplica; with one local
+        replica everything comes back bare.
+
+        Several local replicas are threads that take turns: each runs up to its next
+        `merge_call`, `all_reduce` or other call in which replicas meet. An error of one
+        of them stops the others and is raised unchanged. `options` may say that they
+        run at the same time.
         """
         if not isinstance(args, (list, tuple)):
             raise ValueError(f"args is {args!r}; wanted a list or a tuple")
         with self.scope():
-            return self._extended.call_for_each_replica(fn, args, kwargs or {})
+            return self._extended.call_for_each_replica(
+                fn, args, {} if kwargs is None else kwargs, options
+            )
 
     def reduce(self, reduce_op: ReduceOp | str, value: Any, axis: Axis | None) -> Any:
         """Return the SUM or MEAN of `value` over all replicas.
@@ -92,8 +98,7 @@ class Strategy:
         with self.scope():
             if axis is not None:
                 return self._reduce_along(op, value, axis)
-            leaves = nest.flatten(value)
-            return nest.unflatten(value, self._extended.reduce_values(op, leaves))
+            return nest.unflatten(value, self._reduce(op, nest.flatten(value)))
 
     def gather(self, value: Any, axis: int) -> Any:
         """Return the components on all replicas joined along `axis`."""
@@ -107,34 +112,34 @@ class Strategy:
         if not any(isinstance(leaf, DistributedValues) for leaf in nest.flatten(value)):
             return (value,)
         return tuple(
-            nest.map_structure(
-                lambda leaf, index=index: (
-                    leaf.values[index] if isinstance(leaf, DistributedValues) else leaf
-                ),
-                value,
-            )
+            nest.map_structure(lambda leaf, at=index: _component(leaf, at), value)
             for index in range(len(self._extended.replica_ids))
         )
 
-    def experimental_distribute_dataset(self, dataset: Iterable[Any]) -> Iterable[Any]:
+    def experimental_distribute_dataset(
+        self, dataset: Iterable[Any], options: InputOptions | None = None
+    ) -> Iterable[Any]:
         """Return this process's share of `dataset`, a re-iterable of global batches.
 
         Every process must give the same batches in the same order. A batch of b rows
-        is cut into pieces of ceil(b/n), one for each of the n replicas; the last ones
-        may be short or empty, so that all replicas make the same number of steps.
+        is cut into pieces, one for each of the n replicas; the last ones may be short
+        or empty, so that all replicas make the same number of steps. A `data.Dataset`
+        says in its options how processes share it: see `data.AutoShardPolicy`.
         """
         with self.scope():
-            return self._extended.distribute_dataset(dataset)
+            return self._extended.distribute_dataset(dataset, options)
 
     def distribute_datasets_from_function(
-        self, dataset_fn: Callable[[InputContext], Iterable[Any]]
+        self,
+        dataset_fn: Callable[[InputContext], Iterable[Any]],
+        options: InputOptions | None = None,
     ) -> Iterable[Any]:
         """Return the batches that `dataset_fn` makes for this process, uncut.
 
         Processes with fewer batches get empty ones until all have come to their end.
         """
         with self.scope():
-            return self._extended.distribute_from_function(dataset_fn)
+            return self._extended.distribute_from_function(dataset_fn, options)
 
     def experimental_distribute_values_from_function(
         self, value_fn: Callable[[ValueContext], Any]
@@ -143,32 +148,63 @@ class Strategy:
         with self.scope():
             return self._extended.distribute_values(value_fn)
 
+    def _reduce(self, op: ReduceOp, leaves: list[Any]) -> list[Any]:
+        """Return each value's combination, bare."""
+        pairs = [(leaf, "CPU:0") for leaf in leaves]
+        reduced = self._extended.reduce_pairs(op, pairs, None)
+        return [
+            plain(leaf.values[0]) if isinstance(leaf, DistributedValues) else leaf
+            for leaf in reduced
+        ]
+
     def _reduce_along(self, op: ReduceOp, value: Any, axis: Axis) -> Any:
         """Reduce each replica's component along `axis`, then all of them."""
         local = range(len(self._extended.replica_ids))
-        arrays = [plain(select(index, value)) for index in local]
+        arrays = [plain(_component(value, index)) for index in local]
         if op is ReduceOp.SUM:
             sums = [_sum(array, axis, array.dtype) for array in arrays]
-            return self._extended.reduce_values(op, [regroup(sums, PerReplica)])[0]
+            return self._reduce(op, [PerReplica(sums)])[0]
         dtype = mean_dtype(arrays[0].dtype)
         wide = np.dtype(np.float32) if dtype == np.float16 else dtype
         sums = [_sum(array, axis, wide) for array in arrays]
         counts = [np.asarray(_count(array, axis)) for array in arrays]
-        total, count = self._extended.reduce_values(
-            ReduceOp.SUM, [regroup(sums, PerReplica), regroup(counts, PerReplica)]
+        total, count = self._reduce(
+            ReduceOp.SUM, [PerReplica(sums), PerReplica(counts)]
         )
         with np.errstate(invalid="ignore"):  # no element on any replica: nan
             return np.asarray(total / count, dtype)
 
+    def __repr__(self) -> str:
+        name = type(self).__name__.lstrip("_")
+        return f"<{name} of {self.num_replicas_in_sync} replica(s)>"
+
     def __copy__(self) -> NoReturn:
         raise RuntimeError("a strategy cannot be copied: its replicas exist once")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Strategy:
+        """Return another strategy over the same replicas and ranks."""
+        made = object.__new__(type(self))
+        made.__dict__.update(vars(self))
+        made._extended = self._extended.copied_for(made)
+        return made
+
+
+class _DefaultExtended(StrategyExtended):
+    """The machinery outside all scopes, where everything is plain."""
+
+    def variable_created_in_scope(self, v: Any) -> bool:
+        """Return whether `v` was made by no other strategy."""
+        return getattr(v, "distribute_strategy", self._strategy) is self._strategy
 
 
 class _DefaultStrategy(Strategy):
     """The strategy outside all scopes: one replica, the caller."""
 
     def __init__(self) -> None:
-        super().__init__(StrategyExtended(self))
+        super().__init__(_DefaultExtended(self))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
+        raise RuntimeError("the default strategy exists once")
 
     @contextmanager
     def scope(self) -> Iterator[Strategy]:
@@ -182,13 +218,32 @@ _default = _DefaultStrategy()
 contexts.set_default(contexts.Mode(_default, ReplicaContext(_default)))
 
 
+def _component(leaf: Any, index: int) -> Any:
+    """Return one local component; a value that has a single one has it for all."""
+    if not isinstance(leaf, DistributedValues):
+        return leaf
+    return leaf.values[index if index < len(leaf.values) else 0]
+
+
 def _sum(array: Array, axis: Axis, dtype: np.dtype[Any]) -> Array:
     """Sum along `axis`, in `dtype`; 16-bit floats add in float32."""
+    axes = _axes(axis, array.ndim)  # np.sum takes axis 0 of a number
     wide = np.dtype(np.float32) if dtype == np.float16 else dtype
-    return np.asarray(np.sum(array, axis, dtype=wide), dtype)
+    return np.asarray(np.sum(array, axes, dtype=wide), dtype)
 
 
 def _count(array: Array, axis: Axis) -> int:
     """Return how many elements are added to make one of the sums."""
-    axes = axis if isinstance(axis, tuple) else (axis,)
+    axes = _axes(axis, array.ndim)
     return int(np.prod([array.shape[axis] for axis in axes], dtype=np.int64))
+
+
+def _axes(axis: Axis, ndim: int) -> tuple[int, ...]:
+    """Return the axes as a tuple: `ValueError` for one that an array does not have."""
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    for one in axes:
+        if not -ndim <= one < ndim:
+            raise ValueError(
+                f"axis {one} is out of bounds for an array of {ndim} dimension(s)"
+            )
+    return axes

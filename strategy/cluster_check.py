@@ -7,11 +7,20 @@ instead of a job that waits for tasks which nobody started.
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from strategy.cluster_resolver import ClusterResolver, ClusterSpec
+import collectives
+from strategy.cluster_resolver import (
+    ClusterResolver,
+    ClusterSpec,
+    MPIClusterResolver,
+    TFConfigClusterResolver,
+)
 from strategy.errors import ClusterError
 
 TRAINERS = ("chief", "worker")  # the jobs whose tasks hold replicas, in rank order
@@ -26,6 +35,20 @@ class Facts:
     task_id: int | None = None
     problem: str = ""
     """Why the description could not be read, '' when it could."""
+
+
+def checked_resolver(
+    comm: collectives.Communicator, resolver: ClusterResolver | None
+) -> ClusterResolver:
+    """Return what tells the cluster, after checking all ranks' facts against MPI.
+
+    That is `resolver`, or TF_CONFIG where it is set, or MPI. Collective. Raises
+    `ClusterError`, the same on all ranks.
+    """
+    source = "TF_CONFIG" if resolver is None else "cluster_resolver"
+    asked = TFConfigClusterResolver() if resolver is None else resolver
+    told = check_facts(comm.all_gather_object(read_facts(asked)), source)
+    return asked if told else MPIClusterResolver(comm)
 
 
 def read_facts(resolver: object) -> Facts:
@@ -77,7 +100,7 @@ def _check_cluster(facts: Sequence[Facts], told: list[int], source: str) -> None
     if tasks != size:
         raise ClusterError(
             f"{source} cluster has {tasks} task(s) in chief and worker, MPI has {size} "
-            f"rank(s): start as many ranks as tasks (mpirun -n {tasks})"
+            f"rank(s): start as many ranks as tasks, {_mpirun(spec, tasks)}"
         )
 
 
@@ -101,7 +124,8 @@ def _check_tasks(facts: Sequence[Facts], source: str) -> None:
         if len(ranks) > 1:
             raise ClusterError(
                 f"{source} task.index: {job} {index} is claimed by {_ranks(ranks)}; "
-                "every rank needs an index of its own"
+                f"every rank needs an index of its own, or no {source} at all: the "
+                "cluster then comes from MPI"
             )
     for rank, (fact, task) in enumerate(zip(facts, order, strict=True)):
         if (fact.task_type, fact.task_id) != task:
@@ -109,6 +133,28 @@ def _check_tasks(facts: Sequence[Facts], source: str) -> None:
                 f"{source} task.index: rank {rank} is {fact.task_type} {fact.task_id}; "
                 f"wanted {task[0]} {task[1]}, since ranks follow the cluster's order"
             )
+
+
+def _mpirun(spec: ClusterSpec, tasks: int) -> str:
+    """Return the command that starts the cluster's tasks where it wants them."""
+    addresses = [
+        spec.task_address(job, index)
+        for job in TRAINERS
+        for index in spec.task_indices(job)
+    ]
+    hosts = list(dict.fromkeys(each.rpartition(":")[0] or each for each in addresses))
+    command = f"mpirun -n {tasks} {_program()}"
+    if len(hosts) == 1:
+        return command
+    listed = ",".join(hosts)
+    return f"{command} (with -hosts {listed}; Open MPI: --host {listed})"
+
+
+def _program() -> str:
+    """Return what runs here as one would type it."""
+    if sys.argv and Path(sys.argv[0]).is_file():
+        return shlex.join(["python", *sys.argv])
+    return "python script.py"
 
 
 def _ranks(ranks: list[int]) -> str:

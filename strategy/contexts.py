@@ -8,10 +8,10 @@ strategy, whose one replica is the caller. Strategies push a mode for the time o
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from strategy.errors import MixedStrategiesError
 from strategy.reduce_op import ReduceOp
@@ -23,14 +23,20 @@ class Extended(Protocol):
     def variable_kind(self, on_read: bool) -> str:
         """Return the kind of a variable: a key of the tables in variables.py."""
 
+    replica_ids: tuple[Any, ...]
+    num_replicas_in_sync: int
+
     def initial_values(self, value: Any) -> list[Any]:
         """Return the first replica's value once for each component held here."""
 
-    def reduce_values(self, reduce_op: ReduceOp, values: Sequence[Any]) -> list[Any]:
-        """Return the combination of each of `values` over all replicas."""
+    def reduced(self, reduce_op: ReduceOp, values: list[Any]) -> Any:
+        """Return the combination over all replicas; `values` are the local ones'."""
 
-    def first_to_all(self, value: Any) -> Any:
-        """Return the value that the first of all replicas holds."""
+    def first(self, values: list[Any]) -> Any:
+        """Return the value of the first of all replicas; `values` are the local ones'.
+
+        A collective call.
+        """
 
 
 class Strategy(Protocol):
@@ -55,13 +61,10 @@ class Replica(Protocol):
     def local_index(self) -> int:
         """Which of the replicas in this process it is."""
 
-    def merge_call(
-        self,
-        merge_fn: Callable[..., Any],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
+    def meet(
+        self, doing: str, given: Any, combine: Callable[[list[Any]], Sequence[Any]]
     ) -> Any:
-        """Call `merge_fn` once for all replicas, in cross-replica context."""
+        """Wait for the other local replicas; return this one's part of the result."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,17 @@ class Mode:
     """Which component `extended.update` is at; None outside an update."""
 
 
+class _Lasting(NamedTuple):
+    """The scope that `experimental_set_strategy` has entered."""
+
+    scope: AbstractContextManager[Any]
+    mode: Mode
+
+
 class _Stack(threading.local):
     def __init__(self) -> None:
         self.modes: list[Mode] = []
+        self.lasting: _Lasting | None = None
 
 
 _stack = _Stack()
@@ -89,18 +100,30 @@ def set_default(mode: Mode) -> None:
     _default[:] = [mode]
 
 
+def default_strategy() -> Strategy:
+    """Return the strategy of code that is in no scope."""
+    return _default[0].strategy
+
+
 def current() -> Mode:
     """Return the mode that this thread is in."""
     return _stack.modes[-1] if _stack.modes else _default[0]
 
 
-@contextmanager
-def entered(mode: Mode) -> Iterator[None]:
-    """Be in `mode` for the time of a `with` block."""
-    _stack.modes.append(mode)
-    try:
-        yield
-    finally:
+class entered:
+    """Being in a mode for the time of a `with` block."""
+
+    __slots__ = ("_mode",)
+
+    def __init__(self, mode: Mode) -> None:
+        self._mode = mode
+
+    def __enter__(self) -> None:
+        """Put the mode on top of this thread's stack."""
+        _stack.modes.append(self._mode)
+
+    def __exit__(self, *exception: object) -> None:
+        """Take it away again."""
         _stack.modes.pop()
 
 
@@ -112,6 +135,24 @@ def has_strategy() -> bool:
 def in_cross_replica_context() -> bool:
     """Return whether the code here runs once for all replicas, not in one of them."""
     return current().replica is None
+
+
+def experimental_set_strategy(strategy: Strategy | None) -> None:
+    """Enter the scope of `strategy` for good in this thread, or leave it with None.
+
+    The one set before is left first. Raises `RuntimeError` inside a scope.
+    """
+    if _stack.lasting is not None:
+        if current() is not _stack.lasting.mode:
+            raise RuntimeError("experimental_set_strategy inside a strategy's scope")
+        _stack.lasting.scope.__exit__(None, None, None)
+        _stack.lasting = None
+    if has_strategy():
+        raise RuntimeError("experimental_set_strategy inside a strategy's scope")
+    if strategy is not None:
+        scope = strategy.scope()
+        scope.__enter__()
+        _stack.lasting = _Lasting(scope, current())
 
 
 def require_same(strategy: Strategy) -> None:

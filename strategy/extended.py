@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from strategy import contexts
+import numpy as np
+
+import collectives
+from strategy import contexts, nest
 from strategy.cluster_resolver import ClusterResolver
-from strategy.input_context import InputContext
-from strategy.options import CommunicationOptions
+from strategy.communication import Communication
+from strategy.cross_device_ops import copies
+from strategy.input_context import InputContext, InputOptions
+from strategy.options import CommunicationOptions, RunOptions
 from strategy.reduce_op import ReduceOp
 from strategy.replica_context import ReplicaContext
-from strategy.values import DistributedValues, Mirrored, ValueContext, regroup, select
+from strategy.values import ValueContext, select
 from strategy.variable_rules import PLAIN
+from strategy.variables import Component
 
 if TYPE_CHECKING:
     from strategy.base import Strategy
@@ -25,24 +32,58 @@ class StrategyExtended:
     methods from `variable_kind` on. The methods before them are the same for all.
     """
 
-    worker_devices: tuple[str, ...] = ("CPU:0",)
-    """The device of each local replica; variables live there too."""
+    devices: tuple[str, ...] = ()
+    """The device of each local replica."""
+    variable_devices: tuple[str, ...] = ()
+    """The devices that hold variables."""
     replica_ids: tuple[int, ...] = (0,)
     """The number of each local replica among all of them."""
     num_replicas_in_sync: int = 1
     """The number of replicas on all ranks together."""
     cluster_resolver: ClusterResolver | None = None
     """Says which task this process is, None for a strategy of one process."""
+    comm: collectives.Communicator | None = None
+    """The processes that act together, None where there is one."""
     should_checkpoint: bool = True
     """Whether this process writes the checkpoint that is kept."""
+    should_save_summary: bool = True
+    """Whether this process writes what is for people to look at."""
+    experimental_between_graph: bool = False
+    """Whether several processes run the same program."""
+    experimental_should_init: bool = True
+    """Whether this process sets up its own variables."""
+    experimental_require_static_shapes: bool = False
+    """Whether all shapes must be known beforehand: never."""
 
     def __init__(self, strategy: Strategy) -> None:
         self._strategy = strategy
 
     @property
+    def worker_devices(self) -> tuple[str, ...]:
+        """The device of each local replica; `RuntimeError` without a strategy."""
+        return self._named(self.devices)
+
+    @property
     def parameter_devices(self) -> tuple[str, ...]:
-        """The devices that hold variables."""
-        return self.worker_devices
+        """The devices that hold variables; `RuntimeError` without a strategy."""
+        return self._named(self.variable_devices)
+
+    def _named(self, devices: tuple[str, ...]) -> tuple[str, ...]:
+        if not devices:
+            raise RuntimeError("no devices: the default strategy has not been told any")
+        return devices
+
+    @property
+    def last_communication(self) -> Communication | None:
+        """How the latest reduction was done; None before the first."""
+        return None
+
+    def copied_for(self, strategy: Strategy) -> StrategyExtended:
+        """Return the machinery of a deep copy; replicas and ranks are the same."""
+        made = object.__new__(type(self))
+        made.__dict__.update(vars(self))
+        made._strategy = strategy
+        return made
 
     def reduce_to(
         self,
@@ -53,9 +94,11 @@ class StrategyExtended:
     ) -> Any:
         """Combine all replicas' components of `value`; `destinations` get the result.
 
-        With one device in this process the result is a bare array.
+        Where these are several devices it is Mirrored, for one it is a bare array.
+        `value` may be a nest.
         """
-        return self.batch_reduce_to(reduce_op, [(value, destinations)], options)[0]
+        pairs = [(leaf, destinations) for leaf in nest.flatten(value)]
+        return nest.unflatten(value, self.batch_reduce_to(reduce_op, pairs, options))
 
     def batch_reduce_to(
         self,
@@ -69,9 +112,8 @@ class StrategyExtended:
         for pair in value_destination_pairs:
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise ValueError(f"got {pair!r}; wanted a (value, destinations) tuple")
-            _check_destinations(pair[1])
-        values = [value for value, _ in value_destination_pairs]
-        return self.reduce_values(op, values, options)
+            copies(pair[1])
+        return self.reduce_pairs(op, value_destination_pairs, options)
 
     def update(
         self,
@@ -81,9 +123,11 @@ class StrategyExtended:
         kwargs: Mapping[str, Any] | None = None,
         group: bool = True,
     ) -> Any:
-        """Call `fn(var, *args)` for each local component; `var` writes to that one.
+        """Call `fn(component, *args)` for each local component of a variable.
 
-        `group=False` returns a tuple with the result of each component.
+        Each call gets its own component of PerReplica and Mirrored arguments. With
+        `group` the results are one Mirrored value, else tuples. In replica context all
+        replicas meet here, and it is done once.
         """
         replica = contexts.current().replica
         if replica is not None and contexts.has_strategy():
@@ -91,20 +135,41 @@ class StrategyExtended:
             def merge(strategy: Strategy, *merged: Any, **named: Any) -> Any:
                 return strategy.extended.update(var, fn, merged, named, group)
 
+            assert isinstance(replica, ReplicaContext)
             return replica.merge_call(merge, args, kwargs)
         contexts.require_cross_replica(self._strategy)
-        if not self.variable_created_in_scope(var):
-            raise ValueError(f"{var!r} is not a variable of {self._strategy!r}")
-        results = []
-        for index in range(len(self.replica_ids)):
-            with contexts.entered(contexts.Mode(self._strategy, None, index)):
-                named = select(index, dict(kwargs or {}))
-                results.append(fn(var, *select(index, list(args)), **named))
-        return regroup(results, Mirrored) if group else tuple(results)
+        return self.update_components(var, fn, list(args), dict(kwargs or {}), group)
 
     def variable_created_in_scope(self, v: Any) -> bool:
         """Return whether `v` is a variable that this strategy made."""
         return getattr(v, "distribute_strategy", None) is self._strategy
+
+    def value_container(self, value: Any) -> Any:
+        """Return the variable that `value` is a component of, or `value`."""
+        return value.owner if isinstance(value, Component) else value
+
+    @contextmanager
+    def colocate_vars_with(self, colocate_with_variable: Any) -> Iterator[None]:
+        """Make variables inside where this one is, which here is so anyhow.
+
+        Raises `RuntimeError` outside the strategy's scope, `ValueError` for a variable
+        that it did not make.
+        """
+        if not contexts.has_strategy() or (
+            contexts.current().strategy is not self._strategy
+        ):
+            raise RuntimeError(f"wanted to be inside the scope of {self._strategy!r}")
+        if not self.variable_created_in_scope(colocate_with_variable):
+            raise ValueError(
+                f"{colocate_with_variable!r} is not a variable of {self._strategy!r}"
+            )
+        yield
+
+    def broadcast_to(self, tensor: Any, destinations: Any) -> Any:
+        """Return `tensor` with a copy for each of the destinations."""
+        contexts.require_cross_replica(self._strategy)
+        copies(destinations)
+        return self.spread(tensor, destinations)
 
     def variable_kind(self, on_read: bool) -> str:
         """Return the kind of a new variable, as variable_rules.py names it."""
@@ -114,18 +179,37 @@ class StrategyExtended:
         """Return the first replica's `value` once for each local component."""
         return [value]
 
-    def first_to_all(self, value: Any) -> Any:
-        """Return the component of `value` that the first of all replicas has."""
-        return value
+    def first(self, values: list[Any]) -> Any:
+        """Return the first of all replicas' value; `values` are the local ones."""
+        return values[0]
 
-    def reduce_values(
+    def reduced(self, reduce_op: ReduceOp, values: list[Any]) -> Any:
+        """Return the combination over all replicas; `values` are the local ones'."""
+        return values[0]
+
+    def reduce_pairs(
         self,
         reduce_op: ReduceOp,
-        values: Sequence[Any],
-        options: CommunicationOptions | None = None,
+        pairs: Sequence[tuple[Any, Any]],
+        options: CommunicationOptions | None,
     ) -> list[Any]:
-        """Return the combination of each of `values` over all replicas, bare."""
-        return list(values)
+        """Do `batch_reduce_to` with arguments that are checked."""
+        return [value for value, _ in pairs]
+
+    def all_reduce_lists(
+        self,
+        reduce_op: ReduceOp,
+        lists: list[list[Any]],
+        options: CommunicationOptions | None,
+    ) -> list[list[Any]]:
+        """Return each local replica's results, from each one's list of arrays."""
+        return lists
+
+    def all_gather_lists(
+        self, lists: list[list[Any]], axis: int, options: CommunicationOptions | None
+    ) -> list[list[Any]]:
+        """Return each local replica's results, from each one's list of arrays."""
+        return lists
 
     def gather_to(
         self, value: Any, axis: int, options: CommunicationOptions | None = None
@@ -133,35 +217,48 @@ class StrategyExtended:
         """Join the components of `value` over all replicas along `axis`."""
         return value
 
+    def spread(self, tensor: Any, destinations: Any) -> Any:
+        """Do `broadcast_to` with arguments that are checked."""
+        return tensor
+
+    def update_components(
+        self,
+        var: Any,
+        fn: Callable[..., Any],
+        args: list[Any],
+        kwargs: dict[str, Any],
+        group: bool,
+    ) -> Any:
+        """Do `update` in cross-replica context."""
+        with contexts.entered(contexts.Mode(self._strategy, None, 0)):
+            result = fn(var, *select(0, args), **select(0, kwargs))
+        return result if group else nest.map_structure(lambda leaf: (leaf,), result)
+
     def call_for_each_replica(
-        self, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        options: RunOptions | None = None,
     ) -> Any:
         """Call `fn` as each local replica, which here is one: in this thread."""
-        with ReplicaContext(self._strategy, self.replica_ids[0]):
+        with ReplicaContext(self._strategy, np.int32(self.replica_ids[0])):
             return fn(*select(0, list(args)), **select(0, dict(kwargs)))
 
     def distribute_values(self, value_fn: Callable[[ValueContext], Any]) -> Any:
         """Return what `value_fn` gives for each local replica."""
         return value_fn(ValueContext())
 
-    def distribute_dataset(self, dataset: Iterable[Any]) -> Iterable[Any]:
+    def distribute_dataset(
+        self, dataset: Iterable[Any], options: InputOptions | None = None
+    ) -> Iterable[Any]:
         """Return each replica's share of the batches in `dataset`."""
         return dataset
 
     def distribute_from_function(
-        self, dataset_fn: Callable[[InputContext], Iterable[Any]]
+        self,
+        dataset_fn: Callable[[InputContext], Iterable[Any]],
+        options: InputOptions | None = None,
     ) -> Iterable[Any]:
         """Return the batches that `dataset_fn` makes for this process."""
         return dataset_fn(InputContext())
-
-
-def _check_destinations(destinations: Any) -> None:
-    """Refuse what names no device: `ValueError`."""
-    is_value = isinstance(destinations, DistributedValues) or hasattr(
-        destinations, "dtype"
-    )
-    if not is_value and not (isinstance(destinations, str) and destinations):
-        raise ValueError(
-            f"destinations is {destinations!r}; wanted a distributed value, a "
-            "variable, an array or the name of a device"
-        )

@@ -1,46 +1,34 @@
-"""One replica for each MPI rank, with variables mirrored on all of them."""
+"""Replicas on several MPI ranks, with variables mirrored on all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import collectives
 from strategy.base import Strategy
-from strategy.cluster_check import check_facts, read_facts
-from strategy.cluster_resolver import (
-    ClusterResolver,
-    MPIClusterResolver,
-    TFConfigClusterResolver,
-)
-from strategy.cross_device_ops import CollectiveAllReduce, Communication
-from strategy.distributed_dataset import DistributedDataset, rows_of_piece
-from strategy.errors import ClusterError, StructureError
-from strategy.extended import StrategyExtended
-from strategy.input_context import InputContext
+from strategy.cluster_check import checked_resolver
+from strategy.cluster_resolver import ClusterResolver
+from strategy.collective_all_reduce import CollectiveAllReduce
+from strategy.devices import local_devices
+from strategy.errors import ClusterError
 from strategy.options import CommunicationOptions
 from strategy.reduce_op import ReduceOp
-from strategy.values import (
-    Array,
-    DistributedValues,
-    Mirrored,
-    PerReplica,
-    ValueContext,
-    plain,
-)
-from strategy.variable_rules import MIRRORED, ON_READ
-from strategy.variables import Variable
+from strategy.replicated import ReplicatedExtended
+from strategy.values import PerReplica, plain
 
 
 class MultiWorkerMirroredStrategy(Strategy):
     """Data-parallel training over the ranks of an MPI job.
 
-    Started by `mpirun -n N`, each rank is a worker with one replica on its CPU; without
-    a launcher there is one. The cluster comes from MPI; where TF_CONFIG is set, or a
+    Started by `mpirun -n N`, each rank is a worker; without a launcher there is one.
+    A worker has a replica for each of its `devices`, which are as many on every rank:
+    by default one, on its CPU. The replicas of a rank are added up there, and one
+    collective goes across. The cluster comes from MPI; where TF_CONFIG is set, or a
     resolver is given, it must agree with MPI.
 
     Construction is collective. Raises, the same on every rank, `ClusterError` (a
-    `ValueError`) if the cluster and MPI disagree, or the ranks' options differ, and
+    `ValueError`) if the cluster and MPI disagree, or the ranks' arguments differ, and
     `collectives.UnsupportedError` for an implementation that cannot run.
     """
 
@@ -48,26 +36,19 @@ class MultiWorkerMirroredStrategy(Strategy):
         self,
         cluster_resolver: ClusterResolver | None = None,
         communication_options: CommunicationOptions | None = None,
+        devices: Sequence[str] | None = None,
     ) -> None:
         comm = collectives.world()
         options = _agreed_options(comm, communication_options)
-        resolver = _agreed_resolver(comm, cluster_resolver)
-        super().__init__(MultiWorkerExtended(self, comm, resolver, options))
-
-    @property
-    def extended(self) -> MultiWorkerExtended:
-        """The machinery, and the methods that library code needs."""
-        assert isinstance(self._extended, MultiWorkerExtended)
-        return self._extended
-
-    def __repr__(self) -> str:
-        return (
-            f"<MultiWorkerMirroredStrategy of {self.num_replicas_in_sync} replica(s)>"
-        )
+        resolver = checked_resolver(comm, cluster_resolver)
+        _agree_on_devices(comm, devices)
+        super().__init__(MultiWorkerExtended(self, comm, resolver, options, devices))
 
 
-class MultiWorkerExtended(StrategyExtended):
-    """Replicas on several ranks, one on each."""
+class MultiWorkerExtended(ReplicatedExtended):
+    """Replicas on several ranks, as many on each."""
+
+    experimental_between_graph = True
 
     def __init__(
         self,
@@ -75,94 +56,63 @@ class MultiWorkerExtended(StrategyExtended):
         comm: collectives.Communicator,
         resolver: ClusterResolver,
         options: CommunicationOptions,
+        devices: Sequence[str] | None,
     ) -> None:
-        super().__init__(strategy)
-        self._comm = comm
-        self._ops = CollectiveAllReduce(comm, options)
-        job, task = resolver.task_type, resolver.task_id
-        self.worker_devices = (f"/job:{job}/replica:0/task:{task}/device:CPU:0",)
-        self.replica_ids = (comm.rank,)
-        self.num_replicas_in_sync = comm.size
+        job, task = resolver.task_type or "worker", resolver.task_id or 0
+        names = local_devices(devices, job, task)
+        self._collective = CollectiveAllReduce(comm, options)
+        super().__init__(strategy, names, self._collective)
+        self.comm: collectives.Communicator = comm
+        first = comm.rank * len(names)
+        self.replica_ids = tuple(range(first, first + len(names)))
+        self.num_replicas_in_sync = comm.size * len(names)
         self.cluster_resolver = resolver
-        self.should_checkpoint = comm.rank == 0
-
-    @property
-    def last_communication(self) -> Communication | None:
-        """How the latest all-reduce moved its arrays; None before the first."""
-        return self._ops.last
-
-    def variable_kind(self, on_read: bool) -> str:
-        """Return ON_READ for a variable that is combined when read, else MIRRORED."""
-        return ON_READ if on_read else MIRRORED
+        self.should_checkpoint = self.should_save_summary = comm.rank == 0
 
     def initial_values(self, value: Any) -> list[Any]:
-        """Return the chief's `value`: a collective call."""
-        return [self._ops.broadcast(value)]
+        """Return the chief's `value` for each local replica: a collective call."""
+        return super().initial_values(self._collective.broadcast_first(value))
 
-    def first_to_all(self, value: Any) -> Any:
-        """Return rank 0's `value`: a collective call."""
-        return self._ops.broadcast(_component(value))
+    def first(self, values: list[Any]) -> Any:
+        """Return what rank 0's first replica has: a collective call."""
+        return self._collective.broadcast_first(values[0])
 
-    def reduce_values(
-        self,
-        reduce_op: ReduceOp,
-        values: Sequence[Any],
-        options: CommunicationOptions | None = None,
-    ) -> list[Any]:
-        """Return the combination of each of `values` over all ranks.
+    def contribution(self, reduce_op: ReduceOp, value: Any) -> PerReplica | None:
+        """Return a value without components as that of each replica of this rank.
 
-        A plain value is this rank's contribution. A value that is the same everywhere
-        is its own MEAN; its SUM is refused.
+        A single rank with several replicas is what a mirrored strategy is.
         """
-        moved = [index for index, value in enumerate(values) if not _is_mirrored(value)]
-        if reduce_op is ReduceOp.SUM and len(moved) < len(values):
-            raise StructureError(
-                "SUM of a mirrored value, which is the same on all replicas: reduce "
-                "what the replicas return from run() instead"
+        if self._is_mirrored():
+            return super().contribution(reduce_op, value)
+        return PerReplica([plain(value)] * len(self.replica_ids))
+
+    def gathered_alone(self, value: Any) -> PerReplica | None:
+        """Return a value without components as that of each replica of this rank."""
+        if self._is_mirrored():
+            return None
+        return PerReplica([plain(value)] * len(self.replica_ids))
+
+    def _is_mirrored(self) -> bool:
+        return self.comm.size == 1 < len(self.replica_ids)
+
+
+def _agree_on_devices(
+    comm: collectives.Communicator, devices: Sequence[str] | None
+) -> None:
+    """Check that the ranks have as many replicas each, and that all names are names."""
+    try:
+        mine: int | str = len(local_devices(devices))
+    except (ValueError, RuntimeError) as error:
+        mine = str(error)
+    everywhere = comm.all_gather_object(mine)
+    for rank, theirs in enumerate(everywhere):
+        if isinstance(theirs, str):
+            raise ClusterError(f"rank {rank}: {theirs}")
+        if theirs != everywhere[0]:
+            raise ClusterError(
+                f"rank 0 has {everywhere[0]} device(s), rank {rank} has {theirs}; "
+                "wanted as many on every rank"
             )
-        results = [_component(value) for value in values]
-        arrays = [results[index] for index in moved]
-        if arrays:
-            reduced = self._ops.all_reduce(reduce_op, arrays, options)
-            for index, array in zip(moved, reduced, strict=True):
-                results[index] = array
-        return results
-
-    def gather_to(
-        self, value: Any, axis: int, options: CommunicationOptions | None = None
-    ) -> Any:
-        """Return the components on all ranks joined along `axis`."""
-        return self._ops.all_gather(_component(value), axis, options)
-
-    def distribute_values(self, value_fn: Callable[[ValueContext], Any]) -> PerReplica:
-        """Return what `value_fn` gives for this rank's replica."""
-        size = self.num_replicas_in_sync
-        return PerReplica([value_fn(ValueContext(i, size)) for i in self.replica_ids])
-
-    def distribute_dataset(self, dataset: Iterable[Any]) -> DistributedDataset:
-        """Return this rank's piece of each batch."""
-        part = rows_of_piece(self._comm.rank, self._comm.size)
-        return DistributedDataset(dataset, self._comm, part)
-
-    def distribute_from_function(
-        self, dataset_fn: Callable[[InputContext], Iterable[Any]]
-    ) -> DistributedDataset:
-        """Return the batches that `dataset_fn` makes for this rank."""
-        context = InputContext(self._comm.size, self._comm.rank, self._comm.size)
-        return DistributedDataset(dataset_fn(context), self._comm)
-
-
-def _component(value: Any) -> Array:
-    """Return the array that this rank contributes."""
-    array: Array = plain(
-        value.values[0] if isinstance(value, DistributedValues) else value
-    )
-    return array
-
-
-def _is_mirrored(value: Any) -> bool:
-    is_variable = isinstance(value, Variable) and value.kind == MIRRORED
-    return is_variable or isinstance(value, Mirrored)
 
 
 def _agreed_options(
@@ -182,13 +132,3 @@ def _agreed_options(
                 f"rank {rank} has {theirs}"
             )
     return given
-
-
-def _agreed_resolver(
-    comm: collectives.Communicator, resolver: ClusterResolver | None
-) -> ClusterResolver:
-    """Return what tells the cluster, after checking all ranks' facts against MPI."""
-    source = "TF_CONFIG" if resolver is None else "cluster_resolver"
-    asked = TFConfigClusterResolver() if resolver is None else resolver
-    told = check_facts(comm.all_gather_object(read_facts(asked)), source)
-    return asked if told else MPIClusterResolver(comm)

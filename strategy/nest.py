@@ -45,7 +45,12 @@ def _children(structure: Any) -> list[Any] | None:
     """Return what a container holds, or None for a leaf."""
     if isinstance(structure, dict):
         return [structure[key] for key in _keys(structure)]
-    return list(structure) if isinstance(structure, (list, tuple)) else None
+    return list(structure) if _is_sequence(structure) else None
+
+
+def _is_sequence(structure: Any) -> bool:
+    """Return whether it is a list or tuple; registered packs go as a whole."""
+    return isinstance(structure, (list, tuple)) and not hasattr(structure, "flats")
 
 
 def _keys(mapping: dict[Any, Any]) -> list[Any]:
@@ -58,7 +63,7 @@ def _rebuild(structure: Any, leaves: Iterator[Any]) -> Any:
         result = copy.copy(structure)  # keeps the order, and a subclass's extras
         result.update({key: _rebuild(structure[key], leaves) for key in _keys(result)})
         return result
-    if not isinstance(structure, (list, tuple)):
+    if not _is_sequence(structure):
         return next(leaves)
     items = [_rebuild(child, leaves) for child in structure]
     named = hasattr(structure, "_fields")

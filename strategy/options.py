@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any, NamedTuple
 
 
 class CommunicationImplementation(Enum):
@@ -55,6 +56,17 @@ class CommunicationOptions:
             if value != getattr(default, field)
         }
         return CommunicationOptions(**{**vars(self), **given})
+
+
+class RunOptions(NamedTuple):
+    """How `Strategy.run` runs; the first three are TensorFlow's, and for TPUs alone."""
+
+    experimental_enable_dynamic_batch_size: bool = True
+    experimental_bucketizing_dynamic_shape: bool = False
+    experimental_xla_options: Any = None
+    concurrent: bool = False
+    """Let the replicas of this process run at the same time between their merge calls,
+    instead of one by one. NumPy's loops overlap; what replicas share needs care."""
 
 
 def _implementation(given: object) -> CommunicationImplementation:

@@ -7,6 +7,8 @@ from enum import Enum
 import numpy as np
 from numpy.typing import DTypeLike
 
+from strategy.errors import ReduceOpError
+
 
 class ReduceOp(Enum):
     """SUM adds the replicas' values, MEAN also divides by the number of replicas."""
@@ -18,12 +20,12 @@ class ReduceOp(Enum):
     def parse(cls, op: ReduceOp | str) -> ReduceOp:
         """Return the member that `op` names, in any case.
 
-        Raises `ValueError` for an unknown name, `TypeError` for any other object.
+        Raises `ValueError` for an unknown name, `ReduceOpError` for any other object.
         """
         if isinstance(op, cls):
             return op
         if not isinstance(op, str):
-            raise TypeError(f"reduce_op is {op!r}; wanted a ReduceOp or its name")
+            raise ReduceOpError(f"reduce_op is {op!r}; wanted a ReduceOp or its name")
         if op.upper() not in cls.__members__:
             known = " ".join(cls.__members__)
             raise ValueError(f"reduce_op is {op!r}; wanted one of: {known}")

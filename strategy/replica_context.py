@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from strategy import contexts, nest
 from strategy.options import CommunicationOptions
 from strategy.reduce_op import ReduceOp
-from strategy.values import select
+from strategy.replicas import Combine, Meeting
+from strategy.values import PerReplica, regroup, select
 
 if TYPE_CHECKING:
     from strategy.base import Strategy
@@ -19,16 +21,24 @@ class ReplicaContext:
     """One replica, and its ways to meet the others.
 
     It is a context manager: inside, it is the current replica. Where a process holds
-    several replicas, each is a thread and a subclass makes `_meet` their rendezvous.
+    several replicas, each is a thread, and they meet in a `Meeting`.
     """
 
     def __init__(
-        self, strategy: Strategy, replica_id: int = 0, local_index: int = 0
+        self,
+        strategy: Strategy,
+        replica_id_in_sync_group: int | None = 0,
+        local_index: int = 0,
+        meeting: Meeting | None = None,
     ) -> None:
+        replica_id = replica_id_in_sync_group
+        if replica_id is not None and not isinstance(replica_id, (int, np.integer)):
+            raise ValueError(f"replica id is {replica_id!r}; wanted an integer or None")
         self._strategy = strategy
         self._replica_id = replica_id
         self._local_index = local_index
-        self._entered: list[AbstractContextManager[None]] = []
+        self._meeting = meeting
+        self._mode = contexts.Mode(strategy, self)
 
     @property
     def strategy(self) -> Strategy:
@@ -36,8 +46,8 @@ class ReplicaContext:
         return self._strategy
 
     @property
-    def replica_id_in_sync_group(self) -> int:
-        """Which of all replicas it is, counted from 0."""
+    def replica_id_in_sync_group(self) -> int | None:
+        """Which of all replicas it is, counted from 0; an int32 inside run()."""
         return self._replica_id
 
     @property
@@ -50,6 +60,11 @@ class ReplicaContext:
         """Which of the replicas in this process it is."""
         return self._local_index
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The device of this replica."""
+        return (self._strategy.extended.worker_devices[self._local_index],)
+
     def merge_call(
         self,
         merge_fn: Callable[..., Any],
@@ -60,13 +75,16 @@ class ReplicaContext:
 
         It runs in cross-replica context; each argument holds the replicas' values
         together, and each replica gets its own part of the result. All replicas must
-        come here. Raises `RuntimeError` if this is not the current replica.
+        come here; the first one's `merge_fn` is called. Raises `RuntimeError` if this
+        is not the current replica, or if a replica does not come.
         """
-        if contexts.current().replica is not self:
-            raise RuntimeError(
-                f"merge_call on {self!r}, which is not the replica that runs here"
-            )
-        return self._meet(merge_fn, args, kwargs or {})
+
+        def merge(given: list[Any]) -> list[Any]:
+            merged, named = regroup(given, PerReplica)
+            result = merge_fn(self._strategy, *merged, **named)
+            return [select(index, result) for index in range(len(given))]
+
+        return self.meet("merge_call", (list(args), dict(kwargs or {})), merge)
 
     def all_reduce(
         self,
@@ -77,13 +95,16 @@ class ReplicaContext:
         """Return the SUM or MEAN over all replicas of each array in the nest `value`.
 
         The arrays of a nest travel together; their shapes must agree on all replicas.
+        A Python number is this replica's contribution. The result is this replica's to
+        change. `GradientPacks.next()` is reduced in place, without a copy.
         """
         op = ReduceOp.parse(reduce_op)
-
-        def merge(strategy: Strategy, *leaves: Any) -> list[Any]:
-            return strategy.extended.reduce_values(op, leaves, options)
-
-        reduced = self.merge_call(merge, args=nest.flatten(value))
+        extended = self._strategy.extended
+        reduced = self.meet(
+            f"all_reduce {op.value}",
+            nest.flatten(value),
+            lambda lists: extended.all_reduce_lists(op, lists, options),
+        )
         return nest.unflatten(value, reduced)
 
     def all_gather(
@@ -93,32 +114,36 @@ class ReplicaContext:
 
         Lengths along `axis` may differ. Raises `ValueError` for an axis from outside.
         """
-
-        def merge(strategy: Strategy, *leaves: Any) -> list[Any]:
-            return [strategy.extended.gather_to(leaf, axis, options) for leaf in leaves]
-
-        gathered = self.merge_call(merge, args=nest.flatten(value))
+        extended = self._strategy.extended
+        gathered = self.meet(
+            f"all_gather along {axis}",
+            nest.flatten(value),
+            lambda lists: extended.all_gather_lists(lists, axis, options),
+        )
         return nest.unflatten(value, gathered)
 
-    def _meet(
-        self,
-        merge_fn: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-    ) -> Any:
-        """Run `merge_fn` for the local replicas, of which this is the only one."""
+    def meet(self, doing: str, given: Any, combine: Combine) -> Any:
+        """Meet the other local replicas; return this one's part of what is combined.
+
+        `combine` is called once, in cross-replica context, with a list of what each
+        local replica has given, and returns a part for each. `doing` names the meeting,
+        which must be the same for all.
+        """
+        if contexts.current().replica is not self:
+            raise RuntimeError(
+                f"{doing} on {self!r}, which is not the replica that runs here"
+            )
+        if self._meeting is not None:
+            return self._meeting.meet(self._local_index, doing, given, combine)
         with contexts.entered(contexts.Mode(self._strategy)):
-            merged = merge_fn(self._strategy, *args, **kwargs)
-        return select(self._local_index, merged)
+            return combine([given])[0]
 
     def __enter__(self) -> ReplicaContext:
-        entered = contexts.entered(contexts.Mode(self._strategy, self))
-        entered.__enter__()
-        self._entered.append(entered)
+        contexts.entered(self._mode).__enter__()
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self._entered.pop().__exit__(*exception)
+        contexts.entered(self._mode).__exit__(*exception)
 
     def __repr__(self) -> str:
         return f"<replica {self._replica_id} of {self.num_replicas_in_sync}>"

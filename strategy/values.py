@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +43,8 @@ class DistributedValues:
 
 class PerReplica(DistributedValues):
     """A value that may differ between replicas; an array only inside a replica."""
+
+    __array_ufunc__ = None  # no arithmetic: which component would be meant?
 
     def __array__(
         self, dtype: DTypeLike | None = None, copy: bool | None = None
@@ -100,6 +104,20 @@ class ArrayLike(NDArrayOperatorsMixin):
         """The array with its axes reversed."""
         return self.read_value().T
 
+    @property
+    def ndim(self) -> int:
+        """The number of axes of the array."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements of the array."""
+        return math.prod(self.shape)
+
+    def tolist(self) -> Any:
+        """Return the array as nested lists of Python numbers."""
+        return self.read_value().tolist()
+
     def __getitem__(self, key: Any) -> Any:
         return self.read_value()[key]
 
@@ -152,20 +170,30 @@ def regroup(values: Sequence[Any], wrap: Callable[[tuple[Any, ...]], Any]) -> An
     """Return one nest from each replica's; `wrap` holds leaves that differ.
 
     A leaf that is the same object on all replicas comes back bare, so with one
-    replica everything does. Raises `StructureError` if the nests are not alike.
+    replica everything does; a variable's components come back as the variable. Raises
+    `StructureError` if the nests are not alike.
     """
     if len(values) == 1:
         return values[0]
 
     def leaf(*components: Any) -> Any:
-        same = all(component is components[0] for component in components)
-        return components[0] if same else wrap(components)
+        first = components[0]
+        if all(component is first for component in components):
+            return first
+        owner = getattr(first, "owner", None)
+        if isinstance(owner, DistributedValues) and all(
+            map(operator.is_, components, owner.values)
+        ):
+            return owner
+        return wrap(components)
 
     return nest.map_structure(leaf, *values)
 
 
 def select(index: int, structure: Any) -> Any:
     """Return `structure` as one local replica sees it; variables stay whole."""
+    if is_per_component(structure):
+        return structure.values[index]
     return nest.map_structure(
         lambda leaf: leaf.values[index] if is_per_component(leaf) else leaf, structure
     )

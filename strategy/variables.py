@@ -12,17 +12,66 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from strategy import contexts
+from strategy.indexed_slices import IndexedSlices
 from strategy.reduce_op import VariableAggregation, VariableSynchronization
+from strategy.scatter import NEVER_REDUCED, SCATTERS
 from strategy.values import ArrayLike, DistributedValues, local_index, plain
 from strategy.variable_rules import (
-    CHANGES,
+    AGGREGATING,
     CROSS,
+    MEAN,
+    ON_READ,
     PLAIN,
     READS,
     REPLICA,
+    SUM,
     UPDATE,
     WRITES,
+    Change,
 )
+
+CHANGES: dict[str, Change] = {
+    "assign": lambda old, new: new.copy(),
+    "assign_add": np.add,
+    "assign_sub": np.subtract,
+    **SCATTERS,
+}
+
+
+class Component(ArrayLike):
+    """What one local replica holds of a variable: a view that reads the latest value.
+
+    Writing to it changes this component alone, in any context.
+    """
+
+    def __init__(self, owner: Variable, index: int) -> None:
+        self.owner, self.index = owner, index
+
+    @property
+    def name(self) -> str:
+        """The variable's name, with the number of the replica after the first."""
+        return self.owner.name + (f"/replica_{self.index}" if self.index else "")
+
+    def read_value(self) -> Any:
+        """Return the value here, read-only."""
+        return self.owner.component(self.index)
+
+    value = numpy = read_value
+
+    def assign(self, value: Any) -> Component:
+        """Set this component."""
+        return self.owner.put(self.index, CHANGES["assign"], value)
+
+    def assign_add(self, delta: Any) -> Component:
+        """Add to this component."""
+        return self.owner.put(self.index, CHANGES["assign_add"], delta)
+
+    def assign_sub(self, delta: Any) -> Component:
+        """Subtract from this component."""
+        return self.owner.put(self.index, CHANGES["assign_sub"], delta)
+
+    def __repr__(self) -> str:
+        return f"<component {self.name!r} of {self.read_value()!r}>"
 
 
 class Variable(ArrayLike, DistributedValues):
@@ -35,9 +84,23 @@ class Variable(ArrayLike, DistributedValues):
     component only: right for values that are equal on all replicas already, such as
     steps made of all-reduced gradients.
 
-    `initial_value` may be a function. Raises `ValueError` for arguments that do not
-    fit, `MixedStrategiesError` when used inside another strategy's scope.
+    `initial_value` may be a function. Made inside run(), a variable is made once, with
+    the first replica's arguments, and is the same object on all local replicas. Raises
+    `ValueError` for arguments that do not fit, `MixedStrategiesError` when used inside
+    another strategy's scope.
     """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Variable:
+        """Make a new variable, or get the one that all local replicas make together."""
+        replica = contexts.current().replica
+        if replica is None or not contexts.has_strategy():
+            return super().__new__(cls)
+
+        def make(others: list[Any]) -> list[Variable]:
+            return [cls(*args, **kwargs)] * len(others)
+
+        made: Variable = replica.meet("creation of a variable", None, make)
+        return made
 
     def __init__(
         self,
@@ -49,6 +112,8 @@ class Variable(ArrayLike, DistributedValues):
         synchronization: VariableSynchronization = VariableSynchronization.AUTO,
         aggregation: VariableAggregation = VariableAggregation.NONE,
     ) -> None:
+        if hasattr(self, "_components"):
+            return  # made by all replicas together, in __new__
         if synchronization is VariableSynchronization.AUTO:
             synchronization = VariableSynchronization.ON_WRITE
         value = initial_value() if callable(initial_value) else initial_value
@@ -58,10 +123,19 @@ class Variable(ArrayLike, DistributedValues):
         self.synchronization, self.aggregation = synchronization, aggregation
         self.distribute_strategy = contexts.current().strategy
         extended = self.distribute_strategy.extended
-        on_read = synchronization is VariableSynchronization.ON_READ
-        self.kind = extended.variable_kind(on_read)
+        self.kind = extended.variable_kind(
+            synchronization is VariableSynchronization.ON_READ
+        )
         self._dtype, self._shape = array.dtype, array.shape
-        super().__init__([_frozen(value) for value in extended.initial_values(array)])
+        self._arrays = [_frozen(value) for value in extended.initial_values(array)]
+        self._components = tuple(
+            Component(self, index) for index in range(len(self._arrays))
+        )
+
+    @property
+    def values(self) -> tuple[Component, ...]:
+        """The components of the local replicas."""
+        return self._components
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -73,30 +147,119 @@ class Variable(ArrayLike, DistributedValues):
         """The shape, which never changes."""
         return self._shape
 
+    @property
+    def handle(self) -> Component:
+        """This replica's component; `ValueError` in cross-replica context."""
+        if contexts.in_cross_replica_context():
+            raise ValueError(
+                f"the handle of variable {self.name!r} outside run(): each replica has "
+                "its own, see values"
+            )
+        return self.values[self.index_here()]
+
     def read_value(self) -> Any:
         """Return the value here, read-only; reading ON_READ may be collective."""
         return READS[self.kind, self._where()][self.aggregation](self)
 
-    value = read_value
-    numpy = read_value
+    value = numpy = read_value
 
-    def assign(self, value: Any) -> Any:
-        """Set the value; return the new one, a Mirrored if several are held here."""
-        return self._write("assign", value)
+    def assign(self, value: Any, read_value: bool = True) -> Any:
+        """Set the value; return the new one, a Mirrored if several are held here.
 
-    def assign_add(self, delta: Any) -> Any:
-        """Add to the value; return the new one."""
-        return self._write("assign_add", delta)
+        What a replica changes for itself alone comes back as its Component. A variable
+        with ON_READ is read outside replicas, which may be collective, unless
+        `read_value` is false.
+        """
+        return self._write("assign", value, read_value)
 
-    def assign_sub(self, delta: Any) -> Any:
-        """Subtract from the value; return the new one."""
-        return self._write("assign_sub", delta)
+    def assign_add(self, delta: Any, read_value: bool = True) -> Any:
+        """Add to the value; as `assign`."""
+        return self._write("assign_add", delta, read_value)
+
+    def assign_sub(self, delta: Any, read_value: bool = True) -> Any:
+        """Subtract from the value; as `assign`."""
+        return self._write("assign_sub", delta, read_value)
+
+    def scatter_add(self, delta: IndexedSlices) -> Any:
+        """Add rows to some rows of the value; as `assign`."""
+        return self._scatter("scatter_add", delta)
+
+    def scatter_sub(self, delta: IndexedSlices) -> Any:
+        """Subtract rows from some rows of the value; as `assign`."""
+        return self._scatter("scatter_sub", delta)
+
+    def scatter_mul(self, delta: IndexedSlices) -> Any:
+        """Multiply some rows of the value by rows; as `assign`."""
+        return self._scatter("scatter_mul", delta)
+
+    def scatter_div(self, delta: IndexedSlices) -> Any:
+        """Divide some rows of the value by rows; as `assign`."""
+        return self._scatter("scatter_div", delta)
+
+    def scatter_min(self, delta: IndexedSlices) -> Any:
+        """Keep the smaller of some rows of the value and rows; as `assign`."""
+        return self._scatter("scatter_min", delta)
+
+    def scatter_max(self, delta: IndexedSlices) -> Any:
+        """Keep the larger of some rows of the value and rows; as `assign`."""
+        return self._scatter("scatter_max", delta)
+
+    def scatter_update(self, delta: IndexedSlices) -> Any:
+        """Put rows in the place of some rows of the value; as `assign`."""
+        return self._scatter("scatter_update", delta)
 
     def __repr__(self) -> str:
         return (
             f"<Variable {self.name!r} shape={self.shape} dtype={self.dtype} "
-            f"{self.kind} {self.aggregation.name} values={self.values!r}>"
+            f"{self.kind} {self.aggregation.name} values={self._arrays!r}>"
         )
+
+    def component(self, index: int) -> Any:
+        """Return the array of one local replica, read-only."""
+        return self._arrays[index]
+
+    def index_here(self) -> int:
+        """Return the component that the caller's replica or update is at."""
+        return 0 if self.kind in (PLAIN, AGGREGATING) else local_index()
+
+    def put(self, index: int, change: Change, value: Any) -> Component:
+        """Change one component and return it."""
+        old = self._arrays[index]
+        self._arrays[index] = _frozen(change(old, self.prepared(value)))
+        return Component(self, index)
+
+    def prepared(self, value: Any) -> Any:
+        """Return `value` in this variable's dtype, after checking its shape."""
+        if isinstance(value, IndexedSlices):
+            return self._prepared_slices(value)
+        array = plain(value)
+        if array.shape != self.shape:
+            raise ValueError(
+                f"variable {self.name!r} has shape {self.shape}, got {array.shape}"
+            )
+        return array.astype(self._castable(array.dtype), copy=False)
+
+    def _prepared_slices(self, delta: IndexedSlices) -> IndexedSlices:
+        rows, found = self.shape[1:], delta.values.shape[1:]
+        inside = not delta.indices.size or (
+            self.shape
+            and -1 < delta.indices.min() <= delta.indices.max()
+            and delta.indices.max() < self.shape[0]
+        )
+        if rows != found or not inside:
+            raise ValueError(
+                f"variable {self.name!r} has shape {self.shape}; got rows of shape "
+                f"{found} at {delta.indices.tolist()}"
+            )
+        values = delta.values.astype(self._castable(delta.dtype), copy=False)
+        return IndexedSlices(values, delta.indices, delta.dense_shape)
+
+    def _castable(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        if not np.can_cast(dtype, self.dtype, "same_kind"):
+            raise TypeError(
+                f"variable {self.name!r} has dtype {self.dtype}, got {dtype}"
+            )
+        return self.dtype
 
     def _where(self) -> str:
         """Return the context of the caller, as the tables name it."""
@@ -108,33 +271,27 @@ class Variable(ArrayLike, DistributedValues):
             return CROSS if mode.update_index is None else UPDATE
         return REPLICA
 
-    def _write(self, change: str, value: Any) -> Any:
+    def _write(self, name: str, value: Any, read_value: bool = True) -> Any:
         rule = WRITES[self.kind, self._where()][self.aggregation]
-        return rule(self, change, value)
+        result = rule(self, name, CHANGES[name], value)
+        if result is self and self.kind == ON_READ and read_value:
+            return self.read_value()
+        return result
 
-    def index_here(self) -> int:
-        """Return the component that the caller's replica or update is at."""
-        return 0 if self.kind == PLAIN else local_index()
-
-    def put(self, index: int, change: str, value: Any) -> Any:
-        """Change one component and return its new value."""
-        new = _frozen(CHANGES[change](self._values[index], self.fitted(value)))
-        values = self._values
-        self._values = (*values[:index], new, *values[index + 1 :])
-        return new
-
-    def fitted(self, value: Any) -> Any:
-        """Return `value` in this variable's dtype, after checking its shape."""
-        array = plain(value)
-        if array.shape != self.shape:
-            raise ValueError(
-                f"variable {self.name!r} has shape {self.shape}, got {array.shape}"
+    def _scatter(self, name: str, delta: IndexedSlices) -> Any:
+        if not isinstance(delta, IndexedSlices):
+            raise TypeError(f"{name} of {delta!r}; wanted IndexedSlices")
+        refused = self.kind == ON_READ or (
+            name in NEVER_REDUCED
+            and self.kind != PLAIN
+            and self.aggregation in (SUM, MEAN)
+        )
+        if refused:
+            raise NotImplementedError(
+                f"{name} of variable {self.name!r} with synchronization "
+                f"{self.synchronization.name} and aggregation {self.aggregation.name}"
             )
-        if not np.can_cast(array.dtype, self.dtype, "same_kind"):
-            raise TypeError(
-                f"variable {self.name!r} has dtype {self.dtype}, got {array.dtype}"
-            )
-        return array.astype(self.dtype, copy=False)
+        return self._write(name, delta)
 
 
 def _frozen(value: Any) -> Any:

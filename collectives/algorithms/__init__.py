@@ -5,12 +5,13 @@ To add one: write its schedule (schedules/) or its function, and add a row here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from collectives import schedules
 from collectives.algorithms import (
     direct,
+    hierarchical,
     native,
     ordered,
     scanning,
@@ -18,7 +19,11 @@ from collectives.algorithms import (
     shared_sums,
 )
 from collectives.algorithms.stepwise import Task, run_schedule
+from collectives.kernels import Array
 from collectives.schedules import Schedule
+
+Start = Callable[[Task], Callable[[], None]]
+Flow = Callable[[Task, Sequence[Array], Sequence[Array]], None]
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,11 @@ class Algorithm:
 
     run: Callable[[Task], None]
     summary: str
+    start: Start | None = None
+    """Does what can be done before the ranks of a host agree on the call, and returns
+    the rest; `run` does the same after they have, with one more hand-over."""
+    flow: Flow | None = None
+    """Does it for several arrays, one behind the other, without packing them."""
     needs_mpi: bool = False
     """Whether it calls the MPI's own collective, with that one's limits."""
     in_order: bool = False
@@ -36,6 +46,8 @@ class Algorithm:
     floats travel as they are."""
     needs_window: bool = False
     """Whether all ranks must share one memory."""
+    host_windows: bool = False
+    """Whether the ranks of each host must share a memory."""
     needs_permission: bool = False
     """Whether ranks read each other's memory, which the system may forbid."""
     whole: bool = False
@@ -88,27 +100,37 @@ def _rooted(
     return run
 
 
-NATIVE, SHARED, DIRECT = "native", "shared", "direct"
+NATIVE, SHARED, DIRECT, HIERARCHICAL = "native", "shared", "direct", "hierarchical"
 
 
 def _native(run: Callable[[Task], None]) -> Algorithm:
     return Algorithm(run, "the MPI's own", needs_mpi=True)
 
 
-def _shared(run: Callable[[Task], None], sums_stay: bool = False) -> Algorithm:
+def _shared(
+    run: Callable[[Task], None],
+    sums_stay: bool = False,
+    start: Start | None = None,
+    flow: Flow | None = None,
+) -> Algorithm:
     return Algorithm(
         run,
         "through the memory of a host, in rank order",
+        start,
+        flow,
         in_order=True,
         sums_stay=sums_stay,
         needs_window=True,
     )
 
 
-def _direct(run: Callable[[Task], None], sums_stay: bool = False) -> Algorithm:
+def _direct(
+    run: Callable[[Task], None], sums_stay: bool = False, start: Start | None = None
+) -> Algorithm:
     return Algorithm(
         run,
         "from the peers' own memory, in rank order",
+        start,
         in_order=True,
         sums_stay=sums_stay,
         needs_window=True,
@@ -116,11 +138,25 @@ def _direct(run: Callable[[Task], None], sums_stay: bool = False) -> Algorithm:
     )
 
 
+def _hierarchical(run: Callable[[Task], None], flow: Flow | None = None) -> Algorithm:
+    return Algorithm(
+        run,
+        "memory inside hosts, all their ranks between hosts",
+        flow=flow,
+        host_windows=True,
+    )
+
+
 TABLE: dict[str, dict[str, Algorithm]] = {
     "all_reduce": {
         NATIVE: _native(native.all_reduce),
-        SHARED: _shared(shared_sums.all_reduce, sums_stay=True),
-        DIRECT: _direct(direct.all_reduce, sums_stay=True),
+        SHARED: _shared(
+            shared_sums.all_reduce,
+            True,
+            shared_sums.start_all_reduce,
+            shared_sums.flowing_all_reduce,
+        ),
+        DIRECT: _direct(direct.all_reduce, True, direct.start_all_reduce),
         "recursive_doubling": Algorithm(
             _stepwise(schedules.recursive_doubling, everything),
             "fewest steps: small arrays",
@@ -141,6 +177,14 @@ TABLE: dict[str, dict[str, Algorithm]] = {
             _stepwise(schedules.pairwise_all_reduce, everything),
             "fewest bytes, narrow floats as they are",
             sums_stay=True,
+        ),
+        HIERARCHICAL: _hierarchical(
+            hierarchical.all_reduce, hierarchical.flowing_all_reduce
+        ),
+        "hierarchical_copy": Algorithm(
+            hierarchical.copying_all_reduce,
+            "memory inside hosts, one of their ranks between hosts",
+            host_windows=True,
         ),
         "chain": Algorithm(
             _stepwise(schedules.chain_all_reduce, everything),

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Iterator
+from errno import EFAULT
 from functools import cache
 
 import numpy as np
@@ -69,17 +70,22 @@ def read_memory(process: int, address: int, out: Array) -> None:
         done += count
 
 
+def _announce(task: Task) -> None:
+    """Tell the others where this rank's arrays lie."""
+    board = task.group.board
+    assert board is not None, "the addresses stand on the board"
+    board.write(SOURCE, task.source.ctypes.data)
+    board.write(TARGET, task.work.ctypes.data)
+
+
 class _Peers:
-    """Where the ranks' arrays lie, after the first hand-over."""
+    """Where the ranks' arrays lie, after a hand-over since they were announced."""
 
     def __init__(self, task: Task) -> None:
         group, board = task.group, task.group.board
         assert board is not None, "the addresses stand on the board"
         self.task, self.rank, self.size = task, group.rank, group.size
         self._processes = board.read(PROCESS)
-        board.write(SOURCE, task.source.ctypes.data)
-        board.write(TARGET, task.work.ctypes.data)
-        self.hand_over()
         self.sources, self.targets = board.read(SOURCE), board.read(TARGET)
 
     def hand_over(self) -> None:
@@ -91,6 +97,10 @@ class _Peers:
             read_memory(self._processes[rank], address + offset * out.itemsize, out)
         except ProcessLookupError:
             raise PeerLost(rank, "died") from None
+        except OSError as error:
+            if error.errno != EFAULT:
+                raise
+            raise PeerLost(rank, "has given up this call") from None
 
     def fetch(self, addresses: list[int], bounds: Bounds) -> None:
         """Fill `work` with the peers' blocks, the next one's first."""
@@ -129,18 +139,30 @@ class _Peers:
                 goal[...] = total
 
 
+def _peers(task: Task) -> _Peers:
+    """Announce where this rank's arrays lie, and learn where the others' do."""
+    _announce(task)
+    task.group.hand_over(task.timeout_s)
+    return _Peers(task)
+
+
+def start_all_reduce(task: Task) -> Callable[[], None]:
+    """Begin before the ranks agree; return the rest."""
+    _announce(task)
+    return lambda: _reduce(task, _Peers(task), wanted=True)
+
+
 def all_reduce(task: Task) -> None:
     """Add up the own block, then read the others' sums."""
-    _reduce(task, task.group.size > 0)
+    _reduce(task, _peers(task), wanted=True)
 
 
 def reduce(task: Task) -> None:
     """Add up the own block; the root reads the others' sums."""
-    _reduce(task, task.group.rank == task.root)
+    _reduce(task, _peers(task), wanted=task.group.rank == task.root)
 
 
-def _reduce(task: Task, wanted: bool) -> None:
-    peers = _Peers(task)
+def _reduce(task: Task, peers: _Peers, wanted: bool) -> None:
     bounds = even_bounds(task.source.size, peers.size)
     low, high = bounds[peers.rank], bounds[peers.rank + 1]
     with np.errstate(all="ignore"):
@@ -153,7 +175,7 @@ def _reduce(task: Task, wanted: bool) -> None:
 
 def reduce_scatter(task: Task) -> None:
     """Add up the own block."""
-    peers = _Peers(task)
+    peers = _peers(task)
     low, high = task.bounds[peers.rank], task.bounds[peers.rank + 1]
     with np.errstate(all="ignore"):
         peers.combine(low, high, task.work[low:high])
@@ -162,7 +184,7 @@ def reduce_scatter(task: Task) -> None:
 
 def broadcast(task: Task) -> None:
     """Read the root's array."""
-    peers = _Peers(task)
+    peers = _peers(task)
     if peers.rank != task.root:
         peers.read(task.root, peers.sources[task.root], 0, task.work)
     elif task.source is not task.work:
@@ -172,7 +194,7 @@ def broadcast(task: Task) -> None:
 
 def all_gather(task: Task) -> None:
     """Read every peer's block from where it is in that one's `work`."""
-    peers = _Peers(task)
+    peers = _peers(task)
     peers.fetch(peers.targets, task.bounds)
     peers.hand_over()
 

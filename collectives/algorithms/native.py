@@ -7,7 +7,7 @@ polled; the watchdog holds the deadline.
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -182,8 +182,8 @@ def _mpi_op(op: str, logical: bool) -> Any:
 
 def _guard(task: Task, name: str) -> Guarded:
     # Not the task: the watchdog may look at it, and keep its arrays, long after.
-    timeout_s = task.timeout_s
-    return Guarded(timeout_s, partial(_describe, task.group, name, timeout_s))
+    group, timeout_s = task.group, task.timeout_s
+    return Guarded(timeout_s, lambda: _describe(group, name, timeout_s))
 
 
 def _describe(group: Group, name: str, timeout_s: float) -> str:

@@ -25,14 +25,14 @@ class Rounds:
         assert window is not None and board is not None, "see opening.py"
         self.task, self.rank, self.size = task, group.rank, group.size
         self.window, self.board = window, board
-        dtype = task.work.dtype
-        self._slots = (window.slots(0, dtype), window.slots(1, dtype))
+        dtype, kernel = task.work.dtype, task.kernel
+        self._slots = window.slots(dtype)
         self.length = max(
             1, min(window.length(dtype.itemsize), task.segment_bytes // dtype.itemsize)
         )
         if divided:
             self.length = max(1, self.length // group.size)
-        self.widens = task.kernel is not None and task.kernel.work_dtype != dtype
+        self.widens = kernel is not None and kernel.work_dtype != dtype
 
     def span(self, bounds: Bounds, block: int, number: int) -> slice:
         """Return what round `number` moves of a block; empty behind its end."""
@@ -83,6 +83,12 @@ class Rounds:
 
     def combine(self, parts: list[Array], target: Array, last: bool = True) -> None:
         """Put the sum, in rank order, into `target`, if there is anything to add."""
-        if target.size:
-            room = self.task.group.scratch(8 * target.size if self.widens else 0)
-            combine_in_order(self.task, parts, target, room.view(np.float32), last)
+        task, kernel = self.task, self.task.kernel
+        if not target.size or kernel is None:
+            return
+        if not self.widens and len(parts) > 1 and not kernel.in_order:
+            kernel.add_up(parts, target, task.group.divisor if last else 1)
+            return
+        room = task.group.scratch(8 * target.size if self.widens else 0)
+        with np.errstate(all="ignore"):
+            combine_in_order(task, parts, target, room.view(np.float32), last)

@@ -13,8 +13,6 @@ on nothing but the inputs. An all-reduce of n bytes on p ranks stores, over all 
 
 from __future__ import annotations
 
-import numpy as np
-
 from collectives.algorithms.rounds import Rounds, Slots
 from collectives.algorithms.stepwise import Task
 from collectives.kernels import Array
@@ -38,8 +36,7 @@ def reduce_scatter(task: Task) -> None:
         parts[rank] = source[span]
         rounds.combine(parts, work[span])
 
-    with np.errstate(all="ignore"):
-        rounds.run(bounds, write, read)
+    rounds.run(bounds, write, read)
 
 
 def scan(task: Task) -> None:
@@ -66,8 +63,7 @@ def _scan(task: Task, ranks: int) -> None:
             parts = [slot[rounds.place(0, span)] for slot in slots[:ranks]]
             rounds.combine(parts, work[span], last=False)
 
-    with np.errstate(all="ignore"):
-        rounds.run(bounds, write, read)
+    rounds.run(bounds, write, read)
 
 
 def broadcast(task: Task) -> None:

@@ -2,7 +2,8 @@
 
 Of every round each rank adds up one block and publishes the sum: a reduce-scatter into
 the window. The others copy it out: an all-gather from the window. The two are one round
-apart, so that one hand-over a round tells of both.
+apart, so that one hand-over a round tells of both. What is put into the window first
+can be there before the ranks agree on the call: then that is the first hand-over.
 
 What lies in shared memory already (registered.py) is read where it is. A result that
 does is written by whoever has added it up, into every rank's array, or only once where
@@ -11,9 +12,7 @@ it is common to the ranks. If both do, nothing is copied and two hand-overs are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Callable, Sequence
 
 from collectives.algorithms.rounds import Rounds
 from collectives.algorithms.stepwise import Task
@@ -21,6 +20,13 @@ from collectives.board import RESULT, SOURCE
 from collectives.kernels import Array
 from collectives.laid import Round, layout
 from collectives.registered import place_of
+
+
+def start_all_reduce(task: Task) -> Callable[[], None]:
+    """Begin before the ranks agree; what is returned leaves the sum in all `work`."""
+    summing = _Sum(task, [task.source], [task.work])
+    summing.begin()
+    return summing.end
 
 
 def all_reduce(task: Task) -> None:
@@ -69,48 +75,64 @@ class _Sum:
         rounds.board.write(RESULT, self._place(works))
         self.theirs: list[Array | None] = []
         self.targets: list[Array | None] = []
+        self.agreed = False
+        """Whether there has been a hand-over since the ranks agreed on the call."""
 
     def _place(self, arrays: Sequence[Array]) -> int:
         """Return where in the arena something lies that the others can find there."""
         return place_of(self.rounds.window.arena, arrays[0]) if len(arrays) == 1 else -1
 
     def _found(self, word: int) -> list[Array | None]:
-        """Return the arrays, by rank, that the ranks have told the places of."""
+        """Return the arrays whose places have been told, by rank; nothing if none."""
         view, like = self.rounds.window.view, self.sources[0]
+        places = self.rounds.board.read(word)
+        if max(places) < 0:
+            return []
         return [
             None if place < 0 else view(place, like.dtype, like.size)
-            for place in self.rounds.board.read(word)
+            for place in places
         ]
 
     def run(self) -> None:
+        """Do it all, after the ranks have agreed on the call."""
+        self.begin()
+        if self.layout:
+            self.rounds.hand_over()
+        self.agreed = True
+        self.end()
+
+    def begin(self) -> None:
+        """Do what can be done before the others are there."""
+        if self.layout:
+            self.give(0)
+
+    def end(self) -> None:
         """Go through all rounds; there is none where there is nothing to add."""
         stranded = self.rounds.task.group.stranded
         stranded.append((self.sources, self.works))  # others may write there if we fail
-        self._run()
+        if self.layout:
+            self._rounds()
         stranded.pop()
 
-    def _run(self) -> None:
-        rounds, steps = self.rounds, self.layout
-        if not steps:
-            return
-        self.give(0)
-        rounds.hand_over()
+    def _rounds(self) -> None:
+        rounds, steps, last = self.rounds, self.layout, len(self.layout) - 1
         self.theirs, self.targets = self._found(SOURCE), self._found(RESULT)
-        known = all(array is not None for array in self.targets)
+        known = _all_found(self.targets)
         to_all = known or self.common is not None
-        in_place = to_all and all(array is not None for array in self.theirs)
-        with np.errstate(all="ignore"):
-            for number, step in enumerate(steps):
-                self.add(number, step)
-                if self.common is None:
-                    self.put(number, step, to_all)
-                if in_place:
-                    continue
-                if number + 1 < len(steps):
-                    self.give(number + 1)
-                rounds.hand_over()
-                if not to_all and self.works:
-                    self.take(number, step)
+        in_place = to_all and _all_found(self.theirs)
+        if known and not self.agreed:
+            rounds.hand_over()  # who has given up meanwhile must not be written to
+        for number, step in enumerate(steps):
+            self.add(number, step)
+            if self.common is None:
+                self.put(number, step, to_all)
+            if in_place:
+                continue
+            if number < last:
+                self.give(number + 1)
+            rounds.hand_over()
+            if not to_all and self.works:
+                self.take(number, step)
         if in_place:
             rounds.hand_over()
         rounds.end(len(steps))
@@ -127,10 +149,10 @@ class _Sum:
         rounds, slots = self.rounds, self.rounds.slots(number)
         rank, common = rounds.rank, self.common
         for _, low, high, array, start, stop in step.own:
-            parts = [
-                slot[low:high] if there is None else there[start:stop]
-                for slot, there in zip(slots, self.theirs, strict=True)
-            ]
+            parts = [slot[low:high] for slot in slots]
+            for peer, there in enumerate(self.theirs):
+                if there is not None:
+                    parts[peer] = there[start:stop]
             parts[rank] = self.sources[array][start:stop]
             total = slots[rank][low:high] if common is None else common[start:stop]
             rounds.combine(parts, total)
@@ -151,3 +173,8 @@ class _Sum:
         slots, works = self.rounds.slots(number), self.works
         for block, low, high, array, start, stop in step.others:
             works[array][start:stop] = slots[block][low:high]
+
+
+def _all_found(arrays: Sequence[Array | None]) -> bool:
+    """Tell whether all ranks have something that the others find."""
+    return bool(arrays) and all(array is not None for array in arrays)

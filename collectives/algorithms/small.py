@@ -68,7 +68,7 @@ def broadcast_bytes(group: Group, mine: Buffer, root: int, timeout_s: float) -> 
 
 def broadcast_flat(group: Group, flat: Array, root: int, timeout_s: float) -> None:
     """Overwrite a flat array by that of the root, which has the same length."""
-    if group.window is not None:
+    if group.one_board and group.window is not None:
         shared.broadcast(Task(group, (), flat, flat, root=root, timeout_s=timeout_s))
         return
     make = chain_broadcast if flat.nbytes >= CHAIN_BYTES else tree_broadcast
@@ -93,7 +93,7 @@ def all_to_all_lengths(group: Group, lengths: list[int], timeout_s: float) -> li
     work = source.copy()
     bounds = tuple(range(group.size + 1))
     task = Task(group, bounds, source, work, timeout_s=timeout_s, source_bounds=bounds)
-    if group.window is not None:
+    if group.one_board and group.window is not None:
         shared.all_to_all(task)
     else:
         run_schedule(task, pairwise_all_to_all(group.rank, group.size))
@@ -116,7 +116,7 @@ def _all_gather(group: Group, mine: Array, bounds: Bounds, timeout_s: float) -> 
     work = np.empty(bounds[-1], mine.dtype)
     work[bounds[group.rank] : bounds[group.rank + 1]] = mine
     task = Task(group, bounds, work, work, timeout_s=timeout_s)
-    if group.window is not None:
+    if group.one_board and group.window is not None:
         shared.all_gather(task)
     else:
         run_schedule(task, circulant_all_gather(group.rank, group.size))
@@ -136,7 +136,7 @@ def _gather(
         bounds = (0,) * (rank + 1) + (mine.size,) * (size - rank)
         work = mine
     task = Task(group, bounds, work, work, root=root, timeout_s=timeout_s)
-    if group.window is not None:
+    if group.one_board and group.window is not None:
         shared.gather(task)
     else:
         run_schedule(task, linear_gather(rank, size, root))

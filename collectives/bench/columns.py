@@ -34,6 +34,7 @@ def preamble(facts: Facts) -> list[str]:
         f" {facts.settings}",
         f" {versions}",
         f" MPI: {facts.mpi_library or 'none, a world of one rank'}",
+        f" Topology: {facts.topology}",
         f" Time: {facts.method}",
         f" Buffers: {facts.buffers}",
         f" Memory: {facts.memory[0]}",

@@ -64,6 +64,7 @@ def gather_facts(
         },
         mpi=None if mpi is None else f"{mpi.vendor} {mpi.version}",
         mpi_library=None if mpi is None else mpi.library,
+        topology=_topology(comm),
         command=command,
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         settings=_settings(comm, request),
@@ -77,6 +78,15 @@ def gather_facts(
 def memory_mode(comm: Communicator) -> str:
     """Say how memory behaves between the ranks at the moment. Collective."""
     return str(comm.probe() or "no window that all ranks share")
+
+
+def _topology(comm: Communicator) -> str:
+    """Say where the ranks are, and what AUTO knows of such a place."""
+    topology = comm.topology
+    tables = [table.name for table in comm._group.tuning.tables]
+    parts = f"{topology.shape}, {topology.parts}".rstrip(", ")
+    aware = f", CUDA-aware: {topology.mpi.cuda_aware}" if topology.mpi else ""
+    return f"{parts}{aware}; tables: {'; '.join(tables)}"
 
 
 def _settings(comm: Communicator, request: Request) -> str:

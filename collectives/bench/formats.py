@@ -82,6 +82,7 @@ def document(
         "ringfold": facts.versions["ringfold"],
         "mpi": facts.mpi,
         "mpi_library": facts.mpi_library,
+        "topology": facts.topology,
         "command": facts.command,
         "date": facts.date,
         "host_map": facts.host_map,

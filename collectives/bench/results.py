@@ -141,6 +141,7 @@ class Facts:
     versions: dict[str, str]
     mpi: str | None
     mpi_library: str | None
+    topology: str
     command: str
     date: str
     settings: str

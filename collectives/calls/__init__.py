@@ -18,7 +18,7 @@ import numpy as np
 from collectives.buffers import as_bytes, check_out
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
-from collectives.kernels import Array, Kernel
+from collectives.kernels import Array, Kernel, quiet
 from collectives.opening import open_window
 from collectives.partition import bounds_of, even_bounds
 from collectives.plans import RIDE_BYTES, Plan, Planner
@@ -39,10 +39,9 @@ class Ride:
         """Combine with, or replace by, what a partner has."""
         if not reduce:
             self.data[:] = received
-        elif lower_first:
-            self._kernel.combine(received, self.data, out=self.data)
-        else:
-            self._kernel.combine(self.data, received, out=self.data)
+            return
+        a, b = (received, self.data) if lower_first else (self.data, received)
+        quiet.run(self._kernel.combine, a, b, out=self.data)
 
 
 class Call(NamedTuple):
@@ -85,7 +84,8 @@ def with_window(
     for plans in group.plans.values():
         plans.clear()
     call = prepare(planner, *arguments)
-    group.hand_over(timeout_s)  # what has been put into the mail
+    if group.one_board:
+        group.hand_over(timeout_s)  # what has been put into the mail
     return call
 
 

@@ -26,6 +26,7 @@ from collectives.calls import (
 from collectives.calls.lengths import all_lengths, described, room_for
 from collectives.kernels import Array
 from collectives.plans import Planner
+from collectives.running import runner
 
 
 def broadcast(
@@ -88,7 +89,7 @@ def _joining(
             whole_room = TABLE[collective][choice.algorithm].whole
             work, bounds = room_for(mine, bounds, group.rank, whole_room)
             task = planner.task(bounds, work, work, root=root)
-            planner.runner(collective, choice, nbytes)(task)
+            runner(planner.group, collective, choice, nbytes)(task)
             return None
         target = np.empty(whole, array.dtype) if out is None else out
         rows = rows_first(target, axis)
@@ -99,7 +100,7 @@ def _joining(
         if mine is not place:
             place[...] = mine
         task = planner.task(bounds, work, work, root=root)
-        planner.runner(collective, choice, nbytes)(task)
+        runner(planner.group, collective, choice, nbytes)(task)
         if not direct:
             rows[...] = work.reshape(rows.shape)
         return target

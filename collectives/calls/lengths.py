@@ -27,7 +27,8 @@ from collectives.errors import InvalidArgumentError
 from collectives.kernels import Array
 from collectives.partition import Bounds
 from collectives.plans import Planner
-from collectives.selection import wanted
+from collectives.ranges import parse
+from collectives.selection import asked
 
 
 def described(
@@ -69,9 +70,11 @@ def requested(
     Raises:
         UnsupportedError: it cannot be had.
     """
-    name = wanted(collective, planner.options, algorithm)
-    choice = planner.choose(collective, 0, None, name)
-    return name, planner.wants_window(collective, choice)
+    name = asked(collective, planner.options, algorithm)
+    choices = [
+        planner.choose(collective, start, None, name) for start, _ in parse(name)
+    ]
+    return name, any(planner.wants_window(collective, one) for one in choices)
 
 
 def all_rows(planner: Planner, row: Array) -> Array:

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collectives import packing
-from collectives.algorithms import SHARED
-from collectives.algorithms.shared_sums import flowing_all_reduce
+from collectives.algorithms import NATIVE, TABLE, Flow
 from collectives.buffers import (
     as_array,
     extent,
@@ -25,7 +24,8 @@ from collectives.gradient_packs import Views
 from collectives.kernels import Array, Kernel, Op, check_op, kernel_for
 from collectives.narrow import narrow_into
 from collectives.plans import Plan, Planner
-from collectives.selection import wanted
+from collectives.running import race
+from collectives.selection import asked
 
 WITHOUT_LIMIT = 1 << 62  # bytes in a pack that goes through a window as it is
 
@@ -54,18 +54,21 @@ def all_reduce_many(
         for array, its_out, kernel in zip(given, outs, known.kernels, strict=True)
     ]
     given = given if out is None else _apart(given, targets)
-    courses = known.courses
+    ways = list(known.courses.values())
 
     def run() -> list[Array]:
-        if len(courses) == 1:
-            return _run(planner, courses["apart"], given, targets)
-        nbytes, race = sum(x.nbytes for x in given), planner.group.race
-        heat = race.heat("all_reduce_many", nbytes, tuple(courses))
-        return planner.race(
-            heat, lambda name: _run(planner, courses[name], given, targets)
+        if len(ways) == 1:
+            return _run(planner, ways[0], given, targets)
+        group, nbytes = planner.group, sum(x.nbytes for x in given)
+        heat = group.race.heat("all_reduce_many", nbytes, tuple(known.courses))
+        return race(
+            group,
+            heat,
+            planner.options.timeout_s,
+            lambda number: _run(planner, ways[number], given, targets),
         )
 
-    windowed = any(planner.windowed(plan) for _, plan in courses["apart"])
+    windowed = any(planner.windowed(plan) for _, plan in ways[0])
     return Call(known.descriptor, run, windowed=windowed)
 
 
@@ -85,11 +88,18 @@ def _plan(
     bytes_per_pack: int,
     algorithm: str | None,
 ) -> _Known:
-    kernels = [kernel_for(op, array.dtype) for array in given]
-    small = planner.choose("all_reduce", 0, kernels[0], algorithm) if given else None
-    flows = small is not None and small.algorithm == SHARED and planner.group.size > 1
+    kernels, group = [kernel_for(op, array.dtype) for array in given], planner.group
+    # On one host whatever carries the smallest carries all that flow.
+    nbytes = 0 if group.one_board else sum(array.nbytes for array in given)
+    name = NATIVE  # of no arrays
+    if given:
+        name = planner.choose("all_reduce", nbytes, kernels[0], algorithm).algorithm
+    row = TABLE["all_reduce"][name]
+    flows = row.flow is not None and group.size > 1
     dtypes = [
-        array.dtype if flows and kernel.kind == "e" else kernel.work_dtype
+        array.dtype
+        if flows and row.sums_stay and kernel.kind == "e"
+        else kernel.work_dtype
         for array, kernel in zip(given, kernels, strict=True)
     ]
 
@@ -101,7 +111,7 @@ def _plan(
                 planner.plan_pack(
                     kernels[pack.members[0]],
                     _like(pack),
-                    SHARED if flows and len(pack.members) > 1 else algorithm,
+                    name if flows and len(pack.members) > 1 else algorithm,
                 ),
             )
             for pack in packing.make_packs(dtypes, sizes, limit, endless=flows)
@@ -110,11 +120,13 @@ def _plan(
     courses = {"apart": course(bytes_per_pack)}
     if flows and not bytes_per_pack:
         together = course(WITHOUT_LIMIT)
-        if together != courses["apart"]:
+        if not group.one_board:
+            courses = {"together": together}  # what flows keeps the network busy
+        elif together != courses["apart"]:
             courses = {"together": together, **courses}
-    name = wanted("all_reduce", planner.options, algorithm)
-    moves = courses["apart"]
-    descriptor = _describe("all_reduce_many", given, -1, bytes_per_pack, moves, name)
+    moves = next(iter(courses.values()))
+    told = asked("all_reduce", planner.options, algorithm)
+    descriptor = _describe("all_reduce_many", given, -1, bytes_per_pack, moves, told)
     return _Known(descriptor, kernels, courses)
 
 
@@ -141,7 +153,7 @@ def broadcast_many(
         (pack, planner.plan("broadcast", _like(pack), None, root, algorithm))
         for pack in packs
     ]
-    name = wanted("broadcast", planner.options, algorithm)
+    name = asked("broadcast", planner.options, algorithm)
     descriptor = _describe("broadcast_many", given, root, bytes_per_pack, moves, name)
     return Call(
         descriptor,
@@ -208,8 +220,8 @@ def _run(
         goals = [targets[position] for position in pack.members]
         if len(members) == 1:
             planner.move(plan, members[0], goals[0])
-        elif plan.flows:
-            _flow(planner, plan, members, goals)
+        elif plan.flow is not None:
+            _flow(planner, plan, plan.flow, members, goals)
         else:
             _pack(planner, plan, members, goals)
     return targets
@@ -228,9 +240,13 @@ def _pack(
 
 
 def _flow(
-    planner: Planner, plan: Plan, members: list[Array], goals: list[Array]
+    planner: Planner,
+    plan: Plan,
+    flow: Flow,
+    members: list[Array],
+    goals: list[Array],
 ) -> None:
-    """Let arrays flow through the window, one behind the other, without a buffer."""
+    """Let arrays flow one behind the other, without a buffer."""
     dtype = plan.work_dtype
     works = [flat_work(goal, dtype) for goal in goals]
     sources = [
@@ -238,7 +254,7 @@ def _flow(
         for member, goal, (work, direct) in zip(members, goals, works, strict=True)
     ]
     task = planner.task(plan.bounds, sources[0], works[0][0], plan.kernel)
-    flowing_all_reduce(task, sources, [work for work, _ in works])
+    flow(task, sources, [work for work, _ in works])
     planner.check(plan)
     for goal, (work, direct) in zip(goals, works, strict=True):
         if not direct:

@@ -47,12 +47,12 @@ class Mode:
 
 def probe(planner: Planner) -> Call:
     """Measure it, in 1 or 2 ms; None where the ranks have no window in common."""
-    choice = planner.choose("broadcast", 8, None, AUTO)
+    group, choice = planner.group, planner.choose("broadcast", 8, None, AUTO)
 
     def run() -> Mode | None:
-        return _measure(planner) if planner.group.window is not None else None
+        return _measure(planner) if group.one_board and group.window else None
 
-    windowed = choice.algorithm == SHARED and planner.group.window is None
+    windowed = choice.algorithm == SHARED and group.window is None
     return Call(Descriptor("probe"), run, windowed=windowed)
 
 

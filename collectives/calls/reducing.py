@@ -24,7 +24,7 @@ from collectives.calls import (
     with_length,
 )
 from collectives.errors import UnsupportedError
-from collectives.kernels import Array, Kernel, Op, check_op, identity, quiet
+from collectives.kernels import Array, Kernel, Op, check_op, identity
 from collectives.narrow import narrow_into
 from collectives.plans import Plan, Planner
 from collectives.registered import SHARED, SharedResult, place_of
@@ -41,6 +41,8 @@ def all_reduce(
     if not planner.group.joining:
         if plan.mail is not None:
             return _mailing(planner, plan, array, out)
+        if plan.start is not None:
+            return _starting(planner, plan, array, out)
         if plan.rides:
             return _riding(planner, plan, array, out)
     return moving(planner, plan, array, out)
@@ -56,7 +58,7 @@ def _mailing(planner: Planner, plan: Plan, array: Array, out: Any) -> Call:
 
     def run() -> Array:
         total = target if plan.work_dtype == target.dtype else np.empty_like(parts[0])
-        add_mail(plan, parts, total, group.divisor)
+        cast(Kernel, plan.kernel).add_up(parts, total, group.divisor)
         if total is not target:
             narrow_into(total.reshape(-1), target)
         return target
@@ -64,14 +66,16 @@ def _mailing(planner: Planner, plan: Plan, array: Array, out: Any) -> Call:
     return Call(plan.descriptor, run)
 
 
-def add_mail(plan: Plan, parts: list[Array], total: Array, divisor: int) -> None:
-    """Put the sum of what is in the mail, in rank order, into `total`."""
-    kernel = plan.kernel
-    assert kernel is not None, "only what is added up goes by mail"
-    quiet.run(kernel.combine, parts[0], parts[1], out=total)
-    for part in parts[2:]:
-        quiet.run(kernel.combine, total, part, out=total)
-    kernel.finish(total, divisor)
+def _starting(planner: Planner, plan: Plan, array: Array, out: Any) -> Call:
+    """Return the call that has begun by the time the ranks have agreed."""
+    target = target_for(out, array.shape, plan.result_dtype)
+    rest = planner.start(plan, array, target)
+
+    def run() -> Array:
+        rest()
+        return target
+
+    return Call(plan.descriptor, run)
 
 
 def _sharing(planner: Planner, array: Array, op: Op, algorithm: str | None) -> Call:

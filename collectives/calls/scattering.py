@@ -37,6 +37,7 @@ from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
 from collectives.kernels import Array
 from collectives.plans import Planner
+from collectives.running import runner
 
 
 def scatter(
@@ -75,7 +76,7 @@ def scatter(
         if rows is not None:
             source = flat_source(rows, dtype)
             task = planner.task(bounds, source, source, root=root)
-            planner.runner("scatter", choice, nbytes)(task)
+            runner(planner.group, "scatter", choice, nbytes)(task)
             mine = source[bounds[root] : bounds[root + 1]]
         else:
             length = bounds[group.rank + 1] - bounds[group.rank]
@@ -84,7 +85,7 @@ def scatter(
                 np.empty(length, dtype), bounds, group.rank, whole_room
             )
             task = planner.task(blocks, room, room, root=root)
-            planner.runner("scatter", choice, nbytes)(task)
+            runner(planner.group, "scatter", choice, nbytes)(task)
             mine = room[blocks[group.rank] : blocks[group.rank + 1]]
         own = rows_first(target, axis)
         own[...] = mine.reshape(own.shape)
@@ -125,7 +126,7 @@ def all_to_all(
         most = int(all_rows(planner, row).max())
         choice = planner.choice("all_to_all", most, name)
         task = planner.task(bounds, source, work, source_bounds=source_bounds)
-        planner.runner("all_to_all", choice, most)(task)
+        runner(planner.group, "all_to_all", choice, most)(task)
         if not direct:
             rows[...] = work.reshape(rows.shape)
         return target

@@ -2,7 +2,8 @@
 
 Every rank gathers its facts (facts.py), all ranks see all facts and draw the same
 conclusions (software.py, hardware.py), rank 0 prints them (report.py), and all exit
-with the same status: 1 if there is an error.
+with the same status: 1 if there is an error. What lies between hosts is measured
+(network.py).
 """
 
 import json
@@ -14,7 +15,7 @@ import numpy as np
 
 from collectives.bench.usage import Parser, Usage, refuse
 from collectives.communicator import Communicator
-from collectives.doctor import hardware, software
+from collectives.doctor import hardware, network, software
 from collectives.doctor.facts import process_facts
 from collectives.doctor.findings import Check, Finding, Job
 from collectives.doctor.report import render
@@ -49,6 +50,7 @@ def main(arguments: Sequence[str]) -> int:
             facts = [asdict(process) for process in job.processes]
             report = {
                 "facts": facts,
+                "links": [asdict(link) for link in job.links],
                 "findings": [asdict(finding) for finding in findings],
                 "status": status,
             }
@@ -60,7 +62,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def examine(job: Job) -> list[Finding]:
     """Answer every question about the job, or those that one process can answer."""
-    checks: tuple[Check, ...] = (*software.CHECKS, *hardware.CHECKS)
+    checks: tuple[Check, ...] = (
+        *software.CHECKS,
+        *hardware.CHECKS,
+        *network.CHECKS,
+    )
     if job.processes[0].problem:
         checks = (software.launch, hardware.memory)
     return [finding for check in checks for finding in check(job)]
@@ -83,7 +89,10 @@ def survey() -> tuple[Job, int]:
             time.sleep(PATIENCE_S)
         return Job((facts,)), rank
     processes = tuple(comm.all_gather_object(process_facts(comm.topology)))
-    return Job(processes, trial=_trial(comm)), comm.rank
+    trial = _trial(comm)
+    several = len(comm.topology.hosts) > 1 and not trial
+    links = network.measure(comm) if several else ()
+    return Job(processes, trial, links), comm.rank
 
 
 def _trial(comm: Communicator) -> str:

@@ -1,7 +1,7 @@
 """What to do about it, MPI by MPI: tables."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from collectives.doctor.facts import ProcessFacts
 
@@ -65,6 +65,31 @@ PECULIARITIES: dict[str, tuple[tuple[Applies, str, Fix], ...]] = {
         ),
     ),
 }
+
+
+# What tells an MPI which network to take; the first of each is what we advise.
+_INTERFACE = {
+    "MPICH": ("FI_TCP_IFACE", "UCX_NET_DEVICES", "FI_PROVIDER"),
+    "Open MPI": ("OMPI_MCA_btl_tcp_if_include", "UCX_NET_DEVICES"),
+    "Intel MPI": ("FI_TCP_IFACE", "UCX_NET_DEVICES", "FI_PROVIDER"),
+}
+_SET_INTERFACE = {
+    "MPICH": "export FI_TCP_IFACE=NAME (with UCX: UCX_NET_DEVICES=NAME), add -genvlist "
+    "FI_TCP_IFACE and -iface NAME to mpirun",
+    "Open MPI": "add --mca btl_tcp_if_include NAME to mpirun (with UCX: "
+    "-x UCX_NET_DEVICES=NAME)",
+    "Intel MPI": "export FI_TCP_IFACE=NAME I_MPI_HYDRA_IFACE=NAME",
+}
+
+
+def tells_interface(vendor: str, environment: Mapping[str, str]) -> bool:
+    """Tell whether some variable says which network this MPI takes."""
+    return any(name in environment for name in _INTERFACE.get(vendor, ()))
+
+
+def interface(vendor: str) -> str:
+    """Say how an MPI is told which network to take."""
+    return _SET_INTERFACE.get(vendor, "tell the MPI which interface to take")
 
 
 def mpirun(process: ProcessFacts) -> str:

@@ -17,7 +17,10 @@ from collectives.doctor.memory import MemoryFacts, memory_facts
 from collectives.errors import InvalidArgumentError
 from collectives.launcher import LaunchFacts, read_launch
 from collectives.options import Options
+from collectives.shadowing import hiding
 from collectives.topology import MPIFacts, Topology, usable_cores
+
+NET = Path("/sys/class/net")
 
 # Environment variables that matter, most of which should be the same on every rank.
 PREFIXES = (
@@ -70,6 +73,16 @@ class ThreadFacts:
 
 
 @dataclass(frozen=True)
+class NetFacts:
+    """What a host says of its network."""
+
+    interfaces: tuple[str, ...] = ()
+    """Those that are up, without the loopback."""
+    address: str = ""
+    """What the host's own name stands for here; empty where it stands for nothing."""
+
+
+@dataclass(frozen=True)
 class ProcessFacts:
     """Everything about one rank.
 
@@ -91,8 +104,12 @@ class ProcessFacts:
     threads: ThreadFacts
     memory: MemoryFacts
     environment: dict[str, str]
+    net: NetFacts = NetFacts()
+    topology: Topology | None = None
     bad_option: str = ""
     problem: str = ""
+    hiding: str = ""
+    """The file that a script in this folder gets in place of the package strategy."""
 
 
 def process_facts(topology: Topology | None = None, problem: str = "") -> ProcessFacts:
@@ -115,9 +132,29 @@ def process_facts(topology: Topology | None = None, problem: str = "") -> Proces
         # Once a host is enough: it means reading what every process has mapped.
         memory=memory_facts(look_for_leftovers=not (topology and topology.local_rank)),
         environment=_environment(os.environ),
+        net=net_facts(),
+        topology=topology,
         bad_option=_bad_option(),
         problem=problem,
+        hiding=str(hiding(Path.cwd()) or ""),
     )
+
+
+def net_facts() -> NetFacts:
+    """Return what this host says, without sending anything."""
+    names = []
+    for path in sorted(NET.glob("*")):
+        try:
+            up = (path / "operstate").read_text().strip() in ("up", "unknown")
+        except OSError:
+            continue
+        if up and path.name != "lo":
+            names.append(path.name)
+    try:
+        address = socket.gethostbyname(socket.gethostname())
+    except OSError:
+        address = ""
+    return NetFacts(tuple(names), address)
 
 
 def versions() -> dict[str, str]:

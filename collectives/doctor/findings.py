@@ -21,11 +21,25 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Link:
+    """What was measured between two hosts, by their numbers."""
+
+    one: int
+    other: int
+    latency_us: float
+    """Of a message of 8 bytes, one way."""
+    gbs: float
+    """GB/s (1e9) of a large message, one way."""
+
+
+@dataclass(frozen=True)
 class Job:
     """The facts of every rank, and what became of a trial all-reduce over them."""
 
     processes: tuple[ProcessFacts, ...]
     trial: str = ""
+    links: tuple[Link, ...] = ()
+    """What was measured between hosts."""
 
     @property
     def vendor(self) -> str:

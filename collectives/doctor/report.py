@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from collectives.doctor.findings import LEVELS, Finding, Job, on_ranks, plural, ranges
+from collectives.doctor.network import matrix
 
 WIDTH = 88
 MOST_HOSTS = 16  # lines of the host map
@@ -19,7 +20,10 @@ def _header(job: Job) -> Iterator[str]:
     yield "   ".join(f"{name} {text}" for name, text in first.versions.items())
     if first.mpi:
         mpi = first.mpi
-        yield f"MPI       {mpi.vendor} {mpi.version}, thread level {mpi.thread_level}"
+        yield (
+            f"MPI       {mpi.vendor} {mpi.version}, thread level {mpi.thread_level}, "
+            f"CUDA-aware: {mpi.cuda_aware}"
+        )
     elif first.problem:
         yield "MPI       not started"
     else:
@@ -36,7 +40,11 @@ def _header(job: Job) -> Iterator[str]:
         processes = [job.processes[rank] for rank in ranks_here]
         cores = set().union(*(process.cores.usable for process in processes))
         label = "host" if index == 0 else ""
-        yield f"{label:<10}{host}: {on_ranks(ranks_here)} on cores {ranges(cores)}"
+        line = f"{host}: {on_ranks(ranks_here)} on cores {ranges(cores)}"
+        topology = processes[0].topology
+        parts = f", {topology.parts}" if topology and topology.parts else ""
+        yield f"{label:<10}{line}{parts}"
+    yield from matrix(job)
 
 
 def _body(findings: Sequence[Finding]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from collectives.doctor import advice
 from collectives.doctor.findings import Check, Finding, Job, grouped, on_ranks, plural
 from collectives.launchers import MPI_OF
+from collectives.shadowing import REMEDY
 
 
 def launch(job: Job) -> Iterator[Finding]:
@@ -122,6 +123,19 @@ def _listed(values: Iterable[str | None]) -> str:
     )
 
 
+def imports(job: Job) -> Iterator[Finding]:
+    """Look for a module that has the name of one of our packages."""
+    for path, ranks in grouped(process.hiding for process in job.processes).items():
+        if path:
+            where = f" (on {on_ranks(ranks)})" if len(job.processes) > 1 else ""
+            yield Finding(
+                "warning",
+                "imports",
+                f"import strategy finds {path}{where}, not Ringfold's package",
+                REMEDY,
+            )
+
+
 def peculiarities(job: Job) -> Iterator[Finding]:
     """Say what is peculiar about this MPI, where it matters here."""
     first = job.processes[0]
@@ -144,6 +158,7 @@ CHECKS: tuple[Check, ...] = (
     versions,
     environment,
     thread_level,
+    imports,
     peculiarities,
     trial,
 )

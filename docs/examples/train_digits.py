@@ -81,7 +81,7 @@ def main():
         weights = [distribute.Variable(value) for value in initial_weights()]
         speeds = [distribute.Variable(np.zeros(w.shape)) for w in weights]
 
-    train, test = map(distribute.Dataset.from_tensor_slices, load_data())
+    train, test = map(distribute.data.Dataset.from_tensor_slices, load_data())
     train = train.shuffle(seed=0).batch(options.global_batch)
     train = strategy.experimental_distribute_dataset(train)
     test = strategy.experimental_distribute_dataset(test.batch(options.global_batch))

@@ -8,7 +8,8 @@ with the ranks named and the traceback of the one that failed first. Only rank 0
 import os
 import shutil
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,12 +19,19 @@ from harness.exchange import Exchange
 from harness.guard import HangGuard
 from harness.outcome import Outcome, join
 
+NEED_ONE_HOST = ("shared", "direct")
 MPI_TESTS = Path(__file__).parent.parent / "mpi"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ringfold")
     group.addoption("--full", action="store_true", help="also run tests marked full")
+    group.addoption(
+        "--hosts",
+        default="",
+        metavar="0,0,1",
+        help="pretend that the ranks are on these hosts, which share no memory",
+    )
     group.addoption(
         "--hang-timeout",
         type=float,
@@ -37,6 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ranks(*sizes): run only on so many ranks")
     config.addinivalue_line("markers", "full: run only with --full")
+    config.addinivalue_line("markers", "one_host: not with --hosts")
     # A rank that fails alone leaves the others in a collective: they must give up well
     # before the hang guard does.
     os.environ.setdefault("RINGFOLD_TIMEOUT_S", "30")
@@ -57,11 +66,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def comm() -> Any:
+def comm(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Return the communicator of all ranks of this run."""
     import collectives
+    from collectives import startup
 
-    return collectives.world()
+    hosts = request.config.getoption("--hosts")
+    with pytest.MonkeyPatch.context() as patch:
+        if hosts:
+            host_of = [int(host) for host in hosts.split(",")]
+            patch.setattr(startup, "_those_on_this_host", partial(_those_on, host_of))
+        yield collectives.world()
+
+
+def _those_on(host_of: list[int], comm: Any) -> Any:
+    """Return the mpi4py communicator of the ranks of `comm` on a pretended host."""
+    from mpi4py import MPI
+
+    return comm.Split(host_of[MPI.COMM_WORLD.Get_rank()])
 
 
 class Ranks:
@@ -96,8 +118,8 @@ class Ranks:
                 _refuse(
                     f"{item.nodeid} runs without mpirun; this is one of {size} ranks"
                 )
-        full = config.getoption("--full")
-        chosen = [_is_chosen(item, size, full) for item in items]
+        full, hosts = config.getoption("--full"), bool(config.getoption("--hosts"))
+        chosen = [_is_chosen(item, size, full, hosts) for item in items]
         unwanted = [item for item, yes in zip(items, chosen, strict=True) if not yes]
         items[:] = [item for item, yes in zip(items, chosen, strict=True) if yes]
         config.hook.pytest_deselected(items=unwanted)
@@ -140,12 +162,22 @@ class Ranks:
         self.exchange.all_gather(None)
 
 
-def _is_chosen(item: pytest.Item, size: int, full: bool) -> bool:
+def _is_chosen(item: pytest.Item, size: int, full: bool, hosts: bool) -> bool:
     """Tell whether this run, on `size` ranks, is for the test."""
+    if hosts and _is_for_one_host(item):
+        return False
     ranks = item.get_closest_marker("ranks")
     if ranks is not None and size not in ranks.args:
         return False
     return full or item.get_closest_marker("full") is None
+
+
+def _is_for_one_host(item: pytest.Item) -> bool:
+    """Tell whether a test is about ranks that all share one memory."""
+    if item.get_closest_marker("one_host") is not None:
+        return True
+    given = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return any(value in NEED_ONE_HOST for value in given if isinstance(value, str))
 
 
 def _refuse(reason: str) -> NoReturn:

@@ -50,7 +50,10 @@ def test_bench_of_overlap():
             "'no.json' is no model and cannot be read",
         ),
         ("bench send --overlap", "send by 'mpi' cannot be started"),
-        ("bnech", "'bnech' is no command and no file; wanted bench, doctor"),
+        (
+            "bnech",
+            "'bnech' is no command and no file; wanted bench, bench strategy, doctor",
+        ),
     ],
 )
 def test_a_usage_error_is_printed_once_and_is_status_2(text, message):

@@ -66,6 +66,7 @@ def document(capsys, comm, text):
     return json.loads(out) if out else None
 
 
+@pytest.mark.one_host
 @pytest.mark.parametrize("collective", everywhere(CASES))
 def test_every_algorithm_of_every_collective_is_right(comm, capsys, collective, few):
     names = algorithms_of(collective)

@@ -111,6 +111,7 @@ def test_a_root_other_than_this_rank_ignores_out(comm):
         assert got is None
 
 
+@pytest.mark.one_host
 def test_a_result_may_be_overwritten_at_once(comm):
     """Nobody reads another rank's memory after the call has returned."""
     for algorithm in collectives.ALGORITHMS["all_reduce"]:
@@ -141,6 +142,7 @@ def test_many_calls_in_a_row(comm):
         comm.reduce(1.0, root=root, algorithm="tree")
 
 
+@pytest.mark.one_host
 def test_shared_memory_is_accounted_for(comm):
     before = comm.shared_bytes
     x = comm.empty(1 << 20, np.uint8)

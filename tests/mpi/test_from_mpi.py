@@ -24,6 +24,7 @@ def test_the_world_knows_its_mpi(comm, mpi):
     assert facts.thread_level == "multiple"
 
 
+@pytest.mark.one_host
 def test_all_ranks_are_on_this_host(comm):
     assert comm.topology.host_of == (0,) * comm.size
     assert len(comm.topology.hosts) == 1
@@ -33,6 +34,7 @@ def test_all_ranks_are_on_this_host(comm):
     )
 
 
+@pytest.mark.one_host
 def test_a_split_communicator(comm, mpi):
     """Even and odd ranks apart, numbered from the end."""
     part = mpi.COMM_WORLD.Split(comm.rank % 2, key=-comm.rank)

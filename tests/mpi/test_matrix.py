@@ -65,6 +65,7 @@ def test_all(comm, collective, algorithm, dtype, op):
     check(comm, [case for case in everything if case.op == op], full=True)
 
 
+@pytest.mark.one_host
 @pytest.mark.parametrize("full", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_enough_results_were_compared(comm, request, full):
     """Comes last; says nothing in a run that was told to leave tests out."""

@@ -246,6 +246,7 @@ def test_more_memory_than_there_is_is_an_error_on_that_rank_alone(comm):
 # --- results that are common to a host -----------------------------------------------
 
 
+@pytest.mark.one_host
 @pytest.mark.parametrize("size", [3, 100_000])
 def test_a_shared_result_is_there_until_the_second_next_call(comm, size):
     def call(number):
@@ -264,6 +265,7 @@ def test_a_shared_result_is_there_until_the_second_next_call(comm, size):
         assert (three.array == 3).all()
 
 
+@pytest.mark.one_host
 @pytest.mark.ranks(2, 3, 4)
 def test_a_shared_result_is_one_copy(comm):
     result = comm.all_reduce(np.ones(1000), out=SHARED)
@@ -442,6 +444,7 @@ def ways(comm, x):
             yield cut.all_reduce(mine, out=mine)
 
 
+@pytest.mark.one_host
 @pytest.mark.ranks(2, 3, 4, 5)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "complex64"])
 @pytest.mark.parametrize("size", [3, 4001])

@@ -96,6 +96,7 @@ def test_who_asks_for_a_window_that_cannot_be_is_told(monkeypatch, fresh, algori
     check_all(fresh)
 
 
+@pytest.mark.one_host
 @pytest.mark.ranks(2, 3, 4)
 @pytest.mark.parametrize("first", ["auto", "direct"])
 def test_memory_that_one_rank_may_not_read(monkeypatch, fresh, first):
@@ -131,6 +132,7 @@ def test_nothing_is_left_open_by_communicators_that_come_and_go(comm):
     assert descriptors() == before
 
 
+@pytest.mark.one_host
 def test_arrays_outlive_the_communicator_that_made_them(comm):
     with collectives.from_mpi(comm.mpi, Options(timeout_s=30)) as made:
         x = made.full(LARGE, made.rank + 1.0)
@@ -411,3 +413,23 @@ def test_a_group_is_closed_while_its_parent_goes_on(comm):
     assert (mine == comm.rank + 1).all(), "its arrays are the arena's, not the group's"
     for array in (x, mine):
         assert (comm.all_reduce(array) == total).all()
+
+
+@pytest.mark.ranks(2, 3, 4)
+@pytest.mark.parametrize("algorithm", ["shared", "direct", "auto"])
+def test_what_has_begun_before_the_ranks_disagree_does_no_harm(fresh, algorithm):
+    rank, p = fresh.rank, fresh.size
+    for number in range(12):
+        n = LARGE + number
+        x = values("float64", "sum", rank, (n,)) * (number + 1)
+        kept = x.copy()
+        with pytest.raises(collectives.MismatchError, match="shape"):
+            fresh.all_reduce(x[: n - (rank == number % p)], algorithm=algorithm)
+        assert equal(x, kept)
+        given = [values("float64", "sum", r, (n,)) * (number + 1) for r in range(p)]
+        expected = reduced("float64", "sum", given)
+        # Some ranks go the short way, one has an array that cannot.
+        odd = np.asfortranarray(np.repeat(x, 2).reshape(n, 2))[:, 0]
+        mine = odd if rank == number % p else x
+        assert equal(fresh.all_reduce(mine, algorithm=algorithm), expected)
+        assert equal(x, kept)

@@ -93,6 +93,7 @@ FACTS = Facts(
     versions={"ringfold": "0.1.0"},
     mpi="MPICH 5.0.2",
     mpi_library="MPICH Version: 5.0.2",
+    topology="1 host x 2 ranks",
     command="ringfold bench all_reduce --overlap",
     date="2026-01-01T00:00:00+00:00",
     settings="all_reduce: nRank 2",

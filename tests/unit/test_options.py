@@ -92,7 +92,7 @@ def test_a_bad_value_is_refused_with_what_was_given_and_wanted(variable, text):
     ("changes", "text"),
     [
         ({"timeout_s": "5"}, "timeout_s is '5'; wanted float of at least 0.001"),
-        ({"timeout": 5}, "timeout is not an option; known: timeout_s algorithm check"),
+        ({"timeout": 5}, "timeout is not an option; known: timeout_s algorithm table"),
         ({"deterministic": "yes"}, "deterministic is 'yes'; wanted bool"),
         ({"algorithm": ["ring"]}, "algorithm is ['ring']; wanted str"),
         ({"trace": 5}, "trace is 5; wanted str"),

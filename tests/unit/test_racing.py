@@ -83,9 +83,3 @@ def test_calls_of_about_one_size_share_a_heat():
     assert race.heat("all_reduce", 1 << 21, RIVALS) is not heat
     assert race.heat("reduce", 1 << 20, RIVALS) is not heat
     assert race.heat("all_reduce", 1 << 20, RIVALS[:2]) is not heat
-
-
-def test_turns_alternate():
-    race = Race()
-    turns = [race.turn() for _ in range(6)]
-    assert turns in ([0, 1] * 3, [1, 0] * 3)

@@ -13,11 +13,16 @@ from collectives import Options
 
 COLLECTIVES = tuple(collectives.ALGORITHMS)
 MANY = 30
+CANNOT = {
+    "one board": {"native"},
+    "two hosts": {"native", "shared", "direct"},
+    "no board": {"native", "shared", "direct", "hierarchical", "hierarchical_copy"},
+}
 
 
 def some_cases(collective, size, world, seed=""):
     """Draw some of a collective's cases that can run there, always the same."""
-    alone = {"native"} if world == "one board" else {"native", "shared", "direct"}
+    alone = CANNOT[world]
     every = [
         case
         for cell in CELLS

@@ -14,6 +14,11 @@ from collectives.options import Options
 from collectives.racing import Race
 from collectives.selection import check_option
 from collectives.selection import choose as choose_under
+from collectives.tables import Tuning
+from collectives.topology import Topology
+
+HOSTS = {True: ("a",), False: ("a", "b", "c")}
+HOST_OF = {True: (0, 0, 0), False: (0, 1, 2)}
 
 
 def group(native, one_board, no_window=""):
@@ -24,7 +29,7 @@ def group(native, one_board, no_window=""):
         one_board=one_board,
         no_window=no_window,
         not_direct="",
-        topology=SimpleNamespace(mpi=None),
+        tuning=Tuning((), Topology(0, HOSTS[one_board], HOST_OF[one_board], cores=3)),
         race=Race(),
     )
 
@@ -65,8 +70,8 @@ def test_auto_takes_one_that_can_and_says_why(collective, group, nbytes):
 def test_auto_takes_few_steps_for_little_and_few_bytes_for_much():
     small = choose("all_reduce", 8, SUM, WITHOUT_MPI, "auto")
     large = choose("all_reduce", 1 << 26, SUM, WITHOUT_MPI, "auto")
-    assert (small.algorithm, large.algorithm) == ("recursive_doubling", "ring")
-    assert choose("all_reduce", 1 << 26, SUM, NO_WINDOW, "auto").algorithm == "ring"
+    assert small.algorithm == "recursive_doubling"
+    assert large.algorithm == "hierarchical"
 
 
 @pytest.mark.parametrize("name", ["rnig", "", "AUTO", "tree"])
@@ -147,7 +152,7 @@ def test_the_mpi_gets_no_more_than_its_limit():
 def test_what_shares_memory_goes_through_it():
     for collective in ALGORITHMS:
         choice = choose(collective, 8, KERNELS[collective], WITH_MPI, "auto")
-        assert choice == Choice("shared", "8 bytes, on one host")
+        assert choice == Choice("shared", "8 bytes; table for any MPI, one host")
 
 
 @pytest.mark.parametrize("collective", ALGORITHMS)

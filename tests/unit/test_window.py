@@ -40,7 +40,7 @@ def test_all_places_are_apart_and_inside_of_their_parts(ranks):
     mail, byte = window.mail_bytes, np.dtype(np.uint8)
     assert 0 < mail <= MAIL_BYTES
     parts = [window.mail(turn, byte, (mail,)) for turn in (0, 1)]
-    parts += [window.slots(turn, byte) for turn in (0, 1)]
+    parts += window.slots(byte)
     start = window.arena.address
     for rank, place in enumerate(places):
         spans = sorted(
@@ -56,10 +56,10 @@ def test_what_one_rank_writes_into_its_slot_all_others_read(dtype):
     every, _ = windows(3)
     for turn in (0, 1):
         for rank, window in enumerate(every):
-            window.slots(turn, np.dtype(dtype))[rank][:] = 10 * turn + rank
+            window.slots(np.dtype(dtype))[turn][rank][:] = 10 * turn + rank
     for turn in (0, 1):
         for window in every:
-            slots = window.slots(turn, np.dtype(dtype))
+            slots = window.slots(np.dtype(dtype))[turn]
             for rank, slot in enumerate(slots):
                 assert slot.size == window.length(slot.itemsize)
                 assert (slot == 10 * turn + rank).all()

@@ -6,6 +6,7 @@ import pytest
 
 import strategy as distribute
 from strategy import ClusterError
+from strategy.cluster_command import main
 
 
 @pytest.fixture
@@ -42,7 +43,19 @@ def test_without_tf_config_the_cluster_is_mpis(tf_config, comm):
     spec = resolver.cluster_spec()
     assert spec.num_tasks("worker") == comm.size
     host = comm.topology.hosts[comm.topology.host_of[comm.rank]]
-    assert spec.task_address("worker", comm.rank) == f"{host}:{comm.rank}"
+    port = 8888 + comm.topology.local_rank
+    assert spec.task_address("worker", comm.rank) == f"{host}:{port}"
+
+
+def test_what_the_command_prints_is_what_agrees(tf_config, comm, capsys):
+    tf_config(None)
+    jobs = f"chief=1,worker={comm.size - 1}"
+    main(["--tf-config", "--jobs", jobs])
+    printed = comm.broadcast_object(capsys.readouterr().out)
+    tf_config(printed.splitlines()[comm.rank])
+    resolver = distribute.MultiWorkerMirroredStrategy().cluster_resolver
+    task = ("worker", comm.rank - 1) if comm.rank else ("chief", 0)
+    assert (resolver.task_type, resolver.task_id) == task
 
 
 def test_tf_config_that_agrees(tf_config, comm):

@@ -1,7 +1,11 @@
+from itertools import chain
+
 import numpy as np
 import pytest
 
-from strategy import Dataset, InputContext, PerReplica
+import strategy as distribute
+from strategy import InputContext, InputError, PerReplica, data
+from strategy.data import AutoShardPolicy, Dataset
 
 TWO, THREE = pytest.mark.ranks(2), pytest.mark.ranks(3)
 
@@ -107,3 +111,72 @@ def test_rows_that_are_not_batches_are_refused(strategy):
     rows = Dataset.from_tensor_slices(np.arange(3))
     with pytest.raises(ValueError, match=r"call batch\(\)"):
         steps(strategy.experimental_distribute_dataset(rows))
+
+
+@pytest.mark.parametrize("local", [1, 2, 3])
+@pytest.mark.parametrize("policy", [AutoShardPolicy.DATA, AutoShardPolicy.FILE])
+def test_every_element_once_per_epoch(comm, tmp_path_factory, policy, local):
+    devices = [f"CPU:{index}" for index in range(local)]
+    strategy = distribute.MultiWorkerMirroredStrategy(devices=devices)
+    folder = comm.broadcast_object(str(tmp_path_factory.mktemp("lines")))
+    paths = [f"{folder}/{file}.txt" for file in range(7)]
+    if comm.rank == 0:
+        for file, path in enumerate(paths):
+            with open(path, "w") as lines:
+                lines.writelines(f"{100 * file + line}\n" for line in range(file))
+    comm.barrier()
+    options = data.Options()
+    options.experimental_distribute.auto_shard_policy = policy
+    dataset = Dataset.from_text(paths).map(int).shuffle().batch(4)
+    shared = strategy.experimental_distribute_dataset(dataset.with_options(options))
+    everything = [100 * file + line for file in range(7) for line in range(file)]
+    orders = []
+    for _ in range(2):
+        mine = [strategy.experimental_local_results(step) for step in shared]
+        assert {len(step) for step in mine} == {local}
+        lengths = comm.all_gather_object(len(mine))
+        assert len(set(lengths)) == 1
+        rows = [int(x) for step in mine for part in step for x in part]
+        seen = [*chain(*comm.all_gather_object(rows))]
+        assert sorted(seen) == everything
+        orders.append(seen)
+    assert orders[0] != orders[1]
+
+
+@pytest.mark.ranks(2, 3)
+def test_datasets_that_differ_are_refused_on_all_ranks(strategy, comm):
+    dataset = Dataset.range(4 + comm.rank).batch(2)
+    with pytest.raises(InputError, match=r"rank 0 has range\(0, 4\) .* rank 1 has"):
+        strategy.experimental_distribute_dataset(dataset)
+    options = data.Options()
+    options.experimental_distribute.auto_shard_policy = AutoShardPolicy.OFF
+    shared = strategy.experimental_distribute_dataset(dataset.with_options(options))
+    together = comm.all_gather_object([*chain(*steps(shared))])
+    assert together == [list(range(4 + rank)) for rank in range(comm.size)]
+
+
+@pytest.mark.ranks(2, 3)
+def test_a_rank_whose_input_fails_stops_all(strategy, comm):
+    def read(number):
+        if comm.rank == 1 and number == 4:
+            raise KeyError("no such picture")
+        return number
+
+    dataset = Dataset.range(9).map(read).prefetch(1).batch(2)
+    shared = strategy.experimental_distribute_dataset(dataset)
+    seen = []
+    expected = KeyError if comm.rank == 1 else InputError
+    with pytest.raises(expected, match="no such picture"):
+        for step in shared:
+            seen.append(step)
+    assert len(seen) == 2
+    assert comm.all_reduce(1) == comm.size
+
+
+@pytest.mark.ranks(2)
+def test_a_dataset_without_end_asks_nobody(strategy):
+    shared = strategy.experimental_distribute_dataset(
+        Dataset.range(3).batch(2).repeat()
+    )
+    taken = [step for step, _ in zip(shared, range(5), strict=False)]
+    assert len(taken) == 5

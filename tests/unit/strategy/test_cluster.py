@@ -3,9 +3,9 @@ import json
 import pytest
 
 import strategy as distribute
-from strategy import ClusterError, TFConfigClusterResolver
+from strategy import ClusterError
 from strategy.cluster_check import Facts, check_facts, read_facts
-from strategy.cluster_resolver import ClusterSpec
+from strategy.cluster_resolver import ClusterSpec, TFConfigClusterResolver
 
 FULL = {
     "chief": ["c:1"],

@@ -1,0 +1,68 @@
+"""The cluster that MPI started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import collectives
+from strategy.cluster_resolver.resolver import ClusterResolver
+from strategy.cluster_resolver.spec import ClusterSpec
+from strategy.errors import ClusterError
+
+
+class MPIClusterResolver(ClusterResolver):
+    """A task for each MPI rank: the default where TF_CONFIG is not set.
+
+    An address is `host:port`, where port is `port_base` and the rank's place on its
+    host. Ringfold listens at none of them: ranks talk through MPI.
+    """
+
+    def __init__(
+        self,
+        comm: collectives.Communicator | None = None,
+        jobs: Mapping[str, int] | None = None,
+        port_base: int = 8888,
+    ) -> None:
+        """Describe the ranks of `comm`, by default all of the job.
+
+        Args:
+            comm: the ranks.
+            jobs: the number of tasks of each job, which take the ranks in this order;
+                all are workers by default. `ClusterError` unless they add up.
+            port_base: the port of the first task on each host.
+        """
+        comm = collectives.world() if comm is None else comm
+        jobs = {"worker": comm.size} if jobs is None else jobs
+        if sum(jobs.values()) != comm.size:
+            raise ClusterError(
+                f"jobs {dict(jobs)} have {sum(jobs.values())} tasks, MPI has "
+                f"{comm.size} rank(s)"
+            )
+        host_of, hosts = comm.topology.host_of, comm.topology.hosts
+        addresses = iter(
+            f"{hosts[host]}:{port_base + host_of[:rank].count(host)}"
+            for rank, host in enumerate(host_of)
+        )
+        self._spec = ClusterSpec(
+            {
+                job: [next(addresses) for _ in range(count)]
+                for job, count in jobs.items()
+            }
+        )
+        self._tasks = [(job, index) for job in jobs for index in range(jobs[job])]
+        self.task_type, self.task_id = self._tasks[comm.rank]
+
+    def cluster_spec(self) -> ClusterSpec:
+        """Return the cluster."""
+        return self._spec
+
+    def tf_configs(self) -> list[dict[str, Any]]:
+        """Return what TF_CONFIG would be on each rank, as JSON holds it."""
+        return [
+            {
+                "cluster": self._spec.as_dict(),
+                "task": {"type": job, "index": index},
+            }
+            for job, index in self._tasks
+        ]
