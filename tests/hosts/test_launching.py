@@ -24,7 +24,7 @@ if comm.rank == 0:
 """
 
 
-@pytest.mark.parametrize("ranks", ["2,2", "1,3", "1,2,1", "2,1,2"])
+@pytest.mark.parametrize("ranks", ["1,3", "2,1,2"])
 def test_ranks_see_where_they_are(ranks):
     counts = [int(count) for count in ranks.split(",")]
     names = [f"node{host + 1}" for host in range(len(counts))]
