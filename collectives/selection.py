@@ -196,8 +196,10 @@ def _refusal(
             return (
                 f"{nbytes} bytes; one MPI call gets {options.mpi_limit_bytes} at most"
             )
-        if kernel is not None:
-            return native.refusal(kernel)
+        crashes = native.crash(collective, group.topology)
+        if crashes or kernel is None:
+            return crashes
+        return native.refusal(kernel)
     return ""
 
 

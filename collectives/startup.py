@@ -64,10 +64,25 @@ def world(options: Options | None = None) -> Communicator:
             f"options is {options!r}; wanted collectives.Options"
         )
     if _world is None:
-        _world = _make_world(options or Options.from_environment())
+        _world = _make_world(options or _options())
     if options is None:
         return _world
     return Communicator(_world._group, options, owner=False)
+
+
+def _options() -> Options:
+    """Return the options of the environment; an error in them ends the whole job.
+
+    Variables may be others on other hosts, whose ranks would wait for this one.
+    """
+    try:
+        return Options.from_environment()
+    except InvalidArgumentError:
+        several = read_launch().at_least > 1
+        if several and os.environ.get("RINGFOLD_ABORT", "1") != "0":
+            load_mpi(Options().timeout_s)  # without it there is no job to end
+            exits.install()
+        raise
 
 
 def from_mpi(mpi_comm: Any, options: Options | None = None) -> Communicator:
