@@ -6,6 +6,7 @@ Written `import strategy as distribute`: names and behaviour are those of
 
 from strategy import cluster_resolver, data, experimental, gradients
 from strategy.base import Strategy
+from strategy.central_storage import CentralStorageStrategy
 from strategy.checkpoint import Checkpoint, CheckpointManager
 from strategy.communication import Communication
 from strategy.contexts import (
@@ -15,8 +16,6 @@ from strategy.contexts import (
 )
 from strategy.cross_device_ops import (
     CrossDeviceOps,
-    HierarchicalCopyAllReduce,
-    NcclAllReduce,
     ReductionToOneDevice,
 )
 from strategy.distributed_dataset import DistributedDataset, DistributedIterator
@@ -45,7 +44,9 @@ from strategy.options import (
     CommunicationOptions,
     RunOptions,
 )
+from strategy.packed_ops import HierarchicalCopyAllReduce, NcclAllReduce
 from strategy.reduce_op import ReduceOp, VariableAggregation, VariableSynchronization
+from strategy.reduction import Reduction
 from strategy.replica_context import (
     ReplicaContext,
     get_replica_context,
@@ -55,6 +56,7 @@ from strategy.values import DistributedValues, Mirrored, PerReplica, ValueContex
 from strategy.variables import Component, Variable
 
 __all__ = [
+    "CentralStorageStrategy",
     "Checkpoint",
     "CheckpointError",
     "CheckpointManager",
@@ -87,6 +89,7 @@ __all__ = [
     "PerReplica",
     "ReduceOp",
     "ReduceOpError",
+    "Reduction",
     "ReductionToOneDevice",
     "ReplicaContext",
     "RunOptions",

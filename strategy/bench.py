@@ -1,8 +1,10 @@
 """`ringfold bench strategy`: what the programming model adds to a collective.
 
-Each step is made twice, in turns: with `collectives` alone, and as a replica's
-`all_reduce` inside `strategy.run`. A step counts as the slowest rank's; printed are the
-fastest and the median of all steps.
+Each step is made in two ways, by turns. First with `collectives` alone, and as a
+replica's `all_reduce` inside `strategy.run`. Then, with weights that are updated,
+reduced all at once, and pack by pack with `start_all_reduce`. A step counts as the
+slowest rank's; printed are the fastest and the median of all steps, and rank 0's
+timeline of the last one.
 """
 
 from __future__ import annotations
@@ -18,18 +20,20 @@ import collectives
 from collectives.bench.shapes import MODELS, ShapeList, read_shapes
 from collectives.bench.usage import Parser, Usage, agree, show
 from strategy.multi_worker import MultiWorkerMirroredStrategy
-from strategy.replica_context import get_replica_context
+from strategy.options import CommunicationOptions
+from strategy.replica_context import ReplicaContext, get_replica_context
+from strategy.variables import Variable
 
 WARM_UPS = 5
 CALLS = 200  # of a function that does nothing, in one measurement
 
 
 class Arm(NamedTuple):
-    """A step, made directly and through the strategy."""
+    """A step, made in one way and in another."""
 
     name: str
-    direct: Callable[[], object]
-    through: Callable[[], object]
+    one: Callable[[], object]
+    other: Callable[[], object]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -43,6 +47,9 @@ def main(argv: Sequence[str]) -> int:
     arrays = [np.ones(shape, np.float32) for shape in given.shapes.shapes]
     trivial = _run_alone(strategy)
     rows = [_measured(comm, arm, given.steps) for arm in _arms(comm, strategy, arrays)]
+    updates = _Updates(strategy, arrays, given.pack_bytes)
+    arm = Arm("update", updates.afterwards, updates.as_they_come)
+    overlap = _measured(comm, arm, given.steps)
     if comm.rank == 0:
         nbytes = sum(array.nbytes for array in arrays)
         print(
@@ -50,18 +57,30 @@ def main(argv: Sequence[str]) -> int:
             f"{nbytes} bytes, float32 mean, {comm.size} rank(s) on "
             f"{len(comm.topology.hosts)} host(s), {given.steps} steps\n"
             f"# run of a function that does nothing: {trivial * 1e6:.1f} us\n"
-            f"# {'':12}{'direct ms':>20}{'strategy ms':>20}{'ratio':>16}\n"
-            f"# {'':12}{'min':>10}{'median':>10}{'min':>10}{'median':>10}"
-            f"{'min':>8}{'median':>8}"
+            + _header("direct ms", "strategy ms")
         )
-        for row in rows:
-            print(row)
+        print("\n".join(rows))
+        print(f"# packs of {given.pack_bytes} bytes")
+        print(_header("at once ms", "by packs ms"))
+        print(overlap)
+        print("# timeline of a step by packs, ms: bytes, arrived, updated until")
+        for nbytes, arrived, updated in updates.timeline:
+            print(f"  {nbytes:12}{arrived * 1e3:10.3f}{updated * 1e3:10.3f}")
     return 0
+
+
+def _header(one: str, other: str) -> str:
+    return (
+        f"# {'':12}{one:>20}{other:>20}{'ratio':>16}\n"
+        f"# {'':12}{'min':>10}{'median':>10}{'min':>10}{'median':>10}"
+        f"{'min':>8}{'median':>8}"
+    )
 
 
 class _Given(NamedTuple):
     shapes: ShapeList
     steps: int
+    pack_bytes: int
 
 
 def _parsed(argv: Sequence[str]) -> _Given | Usage:
@@ -75,13 +94,17 @@ def _parsed(argv: Sequence[str]) -> _Given | Usage:
     parser.add_argument(
         "-n", "--steps", type=int, default=50, help="steps of each kind"
     )
+    parser.add_argument(
+        "--pack-bytes", type=int, default=8 << 20, help="for the updates by packs"
+    )
     try:
         given = parser.parse_args(list(argv))
     except Usage as usage:
         return usage
-    if given.steps < 1:
-        return Usage(f"--steps is {given.steps}; wanted 1 or more")
-    return _Given(given.shapes, given.steps)
+    for name in ("steps", "pack_bytes"):
+        if getattr(given, name) < 1:
+            return Usage(f"{name} is {getattr(given, name)}; wanted 1 or more")
+    return _Given(given.shapes, given.steps, given.pack_bytes)
 
 
 def _arms(
@@ -92,9 +115,7 @@ def _arms(
     packs = comm.packs(arrays)
 
     def replica(gradients: Any) -> Any:
-        context = get_replica_context()
-        assert context is not None
-        return context.all_reduce("MEAN", gradients)
+        return _context().all_reduce("MEAN", gradients)
 
     def in_place() -> object:
         views = packs.next()
@@ -114,19 +135,69 @@ def _arms(
     ]
 
 
+class _Updates:
+    """Weights that every step moves by their reduced gradients."""
+
+    def __init__(
+        self,
+        strategy: MultiWorkerMirroredStrategy,
+        arrays: list[Any],
+        pack_bytes: int,
+    ) -> None:
+        self._strategy = strategy
+        self._gradients = arrays
+        self._options = CommunicationOptions(bytes_per_pack=pack_bytes)
+        with strategy.scope():
+            self._weights = [Variable(np.zeros_like(array)) for array in arrays]
+        self.timeline: list[tuple[int, float, float]] = []
+        """Bytes of each pack, seconds until it was there and until it was used."""
+
+    def afterwards(self) -> None:
+        """Reduce everything, then update everything."""
+        self._strategy.run(self._step_at_once)
+
+    def as_they_come(self) -> None:
+        """Update the weights of each pack while the next ones move."""
+        self._strategy.run(self._step_by_packs)
+
+    def _step_at_once(self) -> None:
+        context = _context()
+        reduced = context.all_reduce("MEAN", self._gradients)
+        for weight, gradient in zip(self._weights, reduced, strict=True):
+            weight.assign_sub(gradient)
+
+    def _step_by_packs(self) -> None:
+        begun = perf_counter()
+        reduction = _context().start_all_reduce("MEAN", self._gradients, self._options)
+        self.timeline = []
+        for pack in reduction.packs:
+            arrays = pack.wait()
+            arrived = perf_counter() - begun
+            for place, gradient in zip(pack.places, arrays, strict=True):
+                self._weights[place].assign_sub(gradient)
+            nbytes = sum(array.nbytes for array in arrays)
+            self.timeline.append((nbytes, arrived, perf_counter() - begun))
+
+
+def _context() -> ReplicaContext:
+    context = get_replica_context()
+    assert context is not None
+    return context
+
+
 def _measured(comm: collectives.Communicator, arm: Arm, steps: int) -> str:
     """Return a row of the table."""
     seconds = np.zeros((steps, 2))
     for step in range(-WARM_UPS, steps):
-        for at, call in enumerate((arm.direct, arm.through)):
+        for at, call in enumerate((arm.one, arm.other)):
             comm.barrier()
             begun = perf_counter()
             call()
             if step >= 0:
                 seconds[step, at] = perf_counter() - begun
-    direct, through = comm.all_reduce(seconds, "max").T * 1e3
-    least = direct.min(), through.min()
-    middle = statistics.median(direct), statistics.median(through)
+    one, other = comm.all_reduce(seconds, "max").T * 1e3
+    least = one.min(), other.min()
+    middle = statistics.median(one), statistics.median(other)
     return (
         f"  {arm.name:12}{least[0]:10.3f}{middle[0]:10.3f}"
         f"{least[1]:10.3f}{middle[1]:10.3f}"

@@ -7,13 +7,14 @@ import json
 from collections.abc import Sequence
 
 import collectives
+from collectives.bench.usage import Parser, Usage, refuse
 from strategy.cluster_check import checked_resolver
 from strategy.cluster_resolver import MPIClusterResolver
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the cluster that MPI started, or what TF_CONFIG would be on each rank."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="ringfold cluster",
         description="Show the cluster that mpirun started: mpirun -n 4 ringfold "
         "cluster. A TF_CONFIG that is set is compared with it first.",
@@ -36,7 +37,10 @@ def main(arguments: Sequence[str]) -> int:
         metavar="P",
         help="port of the first task on each host (default 8888)",
     )
-    given = parser.parse_args(arguments)
+    try:
+        given = parser.parse_args(arguments)
+    except Usage as usage:
+        return refuse(usage)
     comm = collectives.world()
     checked_resolver(comm, None)
     resolver = MPIClusterResolver(comm, given.jobs, given.port_base)

@@ -5,8 +5,9 @@ First the replicas of each process are added up, then one collective goes across
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import collectives
 from strategy import local_reduce
@@ -22,6 +23,7 @@ from strategy.indexed_slices import IndexedSlices
 from strategy.options import CommunicationImplementation, CommunicationOptions
 from strategy.packs import group_by_size
 from strategy.reduce_op import ReduceOp, mean_dtype
+from strategy.refusal import Refusal, or_refusal
 from strategy.values import Array, PerReplica
 
 # What each implementation is called in `collectives`; None leaves the choice to it.
@@ -81,8 +83,10 @@ class CollectiveAllReduce(CrossDeviceOps):
                 totals = reduce(reduce_op, [values[at] for at in places], merged)
                 for at, total in zip(places, totals, strict=True):
                     results[at] = total
-        pairs = value_destination_pairs
-        widest = max((to for _, to in pairs), key=copies)
+        wanted = {id(to): to for _, to in value_destination_pairs}
+        widest = max(wanted.values(), key=copies)
+        if copies(widest) == 1:
+            return results
         return [spread(total, widest) for total in results]
 
     def gather_implementation(
@@ -103,7 +107,7 @@ class CollectiveAllReduce(CrossDeviceOps):
             local_reduce.check_axis(per_replica_value.values, axis)
             return local_reduce.concatenated(per_replica_value.values, axis)
 
-        whole = local() if comm is None else comm.all_gather(_or_refusal(local), axis)
+        whole = local() if comm is None else comm.all_gather(or_refusal(local), axis)
         return spread(whole, destinations)
 
     def in_place(
@@ -111,26 +115,21 @@ class CollectiveAllReduce(CrossDeviceOps):
     ) -> list[Any]:
         """Reduce registered packs in place, one `GradientPacks.next()` a replica.
 
-        No array is copied on its way to `collectives`.
+        With one replica on each rank no array is copied on its way to `collectives`.
         """
-        merged = self._merged(options)
-        comm, first = self._comm_for(merged), packs[0]
-        for flats in zip(*(pack.flats for pack in packs), strict=True):
-            for flat in flats[1:]:
-                flats[0][...] = local_reduce.wide_sum([flats[0], flat])
-        count = len(packs) * self._ranks
-        if comm is not None:
-            op = reduce_op if len(packs) == 1 else ReduceOp.SUM
-            comm.all_reduce_many(
-                first, op.value.lower(), first, merged.bytes_per_pack, _name(merged)
-            )
-        if reduce_op is ReduceOp.MEAN and (comm is None or len(packs) > 1):
-            for flat in first.flats:
-                flat /= count
-        for pack in packs[1:]:
-            for flat, its in zip(first.flats, pack.flats, strict=True):
-                its[...] = flat
-        self._note(reduce_op, merged, len(first), [sum(f.nbytes for f in first.flats)])
+        merged, first = self._merged(options), packs[0]
+        comm = self._comm_for(merged)
+        if len(packs) == 1 and comm is not None:
+            op, pack_bytes = reduce_op.value.lower(), merged.bytes_per_pack
+            comm.all_reduce_many(first, op, first, pack_bytes, _name(merged))
+            sizes = [sum(flat.nbytes for flat in first.flats)]
+            self._note(reduce_op, merged, len(first), sizes)
+            return [first]
+        columns = [list(parts) for parts in zip(*(p.flats for p in packs), strict=True)]
+        totals = self._dense(reduce_op, columns, merged)
+        for pack in packs:
+            for flat, total in zip(pack.flats, totals, strict=True):
+                flat[...] = total
         return list(packs)
 
     def broadcast_first(self, array: Array) -> Array:
@@ -140,40 +139,97 @@ class CollectiveAllReduce(CrossDeviceOps):
         given: Array = self._comm.broadcast(array, root=0)
         return given
 
+    def start(
+        self, op: ReduceOp, values: list[Any], options: CommunicationOptions
+    ) -> list[tuple[list[int], Callable[[], list[Any]]]]:
+        """Start to reduce arrays; return the packs, in the order in which they move.
+
+        Each is the places of its values, and a function that waits for their results.
+        Where replicas are added up here, that of one pack goes on while others move.
+        """
+        merged = self._merged(options)
+        comm, sizes, under_way = self._comm_for(merged), [], []
+        for places, arrays, nbytes in self._packed(values, merged):
+            parts = [values[at] for at in places]
+            if comm is None:
+                done = [local_reduce.reduced(op, part) for part in parts]
+                wait: Callable[[], list[Any]] = partial(list, done)
+            else:
+                arguments = self._arguments(op, arrays, nbytes, parts, merged)
+                handle = comm.start_all_reduce_many(*arguments)
+                wait = partial(self._arrived, op, parts, handle)
+            sizes.append(nbytes)
+            under_way.append((places, wait))
+        self._note(op, merged, len(values), sizes, len(values[0]))
+        return under_way
+
     def _dense(
         self, op: ReduceOp, values: list[Any], options: CommunicationOptions
     ) -> list[Any]:
-        """Reduce arrays, last first: the last layer's gradients are ready first."""
-        comm, replicas = self._comm_for(options), len(values[0])
+        """Reduce arrays, pack after pack."""
+        comm = self._comm_for(options)
         if comm is None:
             self.last = in_this_process(self, op, options, values)
             return [local_reduce.reduced(op, parts) for parts in values]
+        results: list[Any] = [None] * len(values)
+        sizes = []
+        for places, arrays, nbytes in self._packed(values, options):
+            parts = [values[at] for at in places]
+            arguments = self._arguments(op, arrays, nbytes, parts, options)
+            totals = self._finished(op, parts, comm.all_reduce_many(*arguments))
+            for at, total in zip(places, totals, strict=True):
+                results[at] = total
+            sizes.append(nbytes)
+        self._note(op, options, len(values), sizes, len(values[0]))
+        return results
 
-        def totals() -> list[Array]:
-            return [_local_total(parts) for parts in values]
+    def _packed(
+        self, values: list[Any], options: CommunicationOptions
+    ) -> Iterator[tuple[list[int], list[Any], int]]:
+        """Yield each pack: the places of its values, this rank's arrays, their bytes.
 
-        if replicas == 1:
-            across, arrays = op, [parts[0] for parts in values]
-        else:
-            across, arrays = ReduceOp.SUM, _or_refusal(totals)
-            if isinstance(arrays, _Refusal):
-                arrays = [arrays]
-        packs = group_by_size(arrays[::-1], options.bytes_per_pack)
-        sizes = [sum(array.nbytes for array in pack) for pack in packs]
-        moved: list[Array] = []
-        for pack, size in zip(packs, sizes, strict=True):
-            whole = size if options.bytes_per_pack else 0  # 0: `collectives` cuts it
-            moved += comm.all_reduce_many(
-                pack, across.value.lower(), None, whole, _name(options)
-            )
-        moved.reverse()
-        self._note(op, options, len(values), sizes, replicas)
+        The last values come first: the last layer's gradients are ready first.
+        """
+        begun = len(values)
+        firsts = [parts[0] for parts in reversed(values)]
+        for pack in group_by_size(firsts, options.bytes_per_pack):
+            places = list(range(begun - 1, begun - 1 - len(pack), -1))
+            begun -= len(pack)
+            arrays: list[Any] = pack
+            if len(values[0]) > 1:
+                totals = or_refusal(partial(_local_totals, values, places))
+                arrays = [totals] if isinstance(totals, Refusal) else totals
+            yield places, arrays, sum(array.nbytes for array in arrays)
+
+    def _arguments(
+        self,
+        op: ReduceOp,
+        arrays: list[Any],
+        nbytes: int,
+        parts: list[Any],
+        options: CommunicationOptions,
+    ) -> tuple[Any, ...]:
+        """Return the arguments of all_reduce_many for one pack."""
+        across = op if len(parts[0]) == 1 else ReduceOp.SUM
+        limit = nbytes if options.bytes_per_pack else 0  # 0: `collectives` cuts it
+        return arrays, across.value.lower(), None, limit, _name(options)
+
+    def _arrived(
+        self, op: ReduceOp, parts: list[Any], handle: collectives.Handle[list[Any]]
+    ) -> list[Any]:
+        return self._finished(op, parts, handle.wait())
+
+    def _finished(self, op: ReduceOp, values: list[Any], moved: list[Any]) -> list[Any]:
+        """Return the results of one pack from what has come back."""
+        replicas = len(values[0])
+        if replicas == 1 and op is ReduceOp.SUM:
+            return moved
         dtypes = [parts[0].dtype for parts in values]
-        if replicas == 1:
+        if replicas == 1:  # `collectives` has divided; of integers, in float64
             return [
-                array
-                if op is ReduceOp.SUM
-                else array.astype(mean_dtype(dtype), copy=False)
+                array.astype(mean_dtype(dtype), copy=False)
+                if dtype.kind in "iu"
+                else array
                 for array, dtype in zip(moved, dtypes, strict=True)
             ]
         count = replicas * self._ranks
@@ -245,32 +301,12 @@ class CollectiveAllReduce(CrossDeviceOps):
         )
 
 
-class _Refusal:
-    """Stands for an array that this rank could not make.
-
-    Passed to a collective it raises the error there, so that all ranks hear of it.
-    """
-
-    nbytes = 0
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise self._error
-
-
-def _or_refusal(make: Callable[[], Any]) -> Any:
-    try:
-        return make()
-    except Exception as error:
-        return _Refusal(error)
-
-
-def _local_total(parts: Sequence[Any]) -> Any:
-    local_reduce.check_alike(parts)
-    local_reduce.check_numbers(parts[0].dtype, "reduce")
-    return local_reduce.wide_sum(parts)
+def _local_totals(values: list[Any], places: list[int]) -> list[Any]:
+    """Return the sums over the replicas of this process."""
+    for at in places:
+        local_reduce.check_alike(values[at])
+        local_reduce.check_numbers(values[at][0].dtype, "reduce")
+    return [local_reduce.wide_sum(values[at]) for at in places]
 
 
 def _name(options: CommunicationOptions) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import collectives
 from strategy.errors import StructureError
 
 LOCALHOST = "localhost"
@@ -35,15 +36,27 @@ def canonical(device: str, job: str = LOCALHOST, task: int = 0) -> str:
     return f"/job:{job}/replica:0/task:{task}/device:{kind}:{int(found['index'])}"
 
 
+def check_host(names: Sequence[str]) -> None:
+    """Raise `UnsupportedError` for devices whose memory this version cannot use."""
+    away = [name for name in names if "/device:CPU:" not in name]
+    if away:
+        raise collectives.UnsupportedError(
+            f"devices {' '.join(away)}: this version keeps arrays in host memory; "
+            'wanted logical CPUs such as "CPU:0"'
+        )
+
+
 def local_devices(
     devices: Sequence[str] | None, job: str = LOCALHOST, task: int = 0
 ) -> tuple[str, ...]:
     """Return full names of the devices of one process; without any, its one CPU.
 
     Raises `StructureError` for a device named twice, `ValueError` for a mix of this
-    process's devices and others, `RuntimeError` for devices of other processes.
+    process's devices and others, `RuntimeError` for devices of other processes,
+    `UnsupportedError` for GPUs.
     """
     names = tuple(canonical(device, job, task) for device in devices or ("CPU:0",))
+    check_host(names)
     if len(set(names)) < len(names):
         raise StructureError(f"devices are {names}; wanted each of them once")
     home = f"/job:{job}/replica:0/task:{task}/"

@@ -7,27 +7,16 @@ replicas without one take part with an empty one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
 
 import collectives
 from strategy import contexts, nest
-from strategy.data.dataset import Dataset
-from strategy.data.options import AutoShardPolicy
-from strategy.data.sharing import (
-    Share,
-    batch_sizes,
-    global_batch_size,
-    pieces_of,
-    sharded,
-)
-from strategy.data.sources import INFINITE
-from strategy.data.spec import shapes_are_known
 from strategy.data.streams import as_array
 from strategy.errors import InputError, OutOfRangeError
-from strategy.input_context import InputContext, InputOptions, per_replica
+from strategy.input_context import InputContext
 from strategy.values import PerReplica
 
 T = TypeVar("T")
@@ -37,7 +26,7 @@ class DistributedDataset:
     """Steps of this process's replicas; iterating starts over, and may be collective.
 
     The elements are nests whose leaves are PerReplica, or bare where there is one
-    replica in all. Make it with `distribute` or `from_function`.
+    replica in all. The functions in input_pipelines.py make them.
     """
 
     def __init__(
@@ -80,6 +69,14 @@ class DistributedDataset:
         # Counted here, where all ranks count alike, and not in the dataset, which one
         # rank may have looked into by itself.
         number, self._iterations = self._iterations, self._iterations + 1
+        return self.iteration(number)
+
+    def iteration(self, number: int) -> DistributedIterator:
+        """Return the steps of iteration `number`, the same whenever asked.
+
+        For a program that goes on from a checkpoint: iterating would begin with the
+        random orders of iteration 0.
+        """
         return DistributedIterator(self._steps(number), self)
 
     def __len__(self) -> int:
@@ -90,7 +87,7 @@ class DistributedDataset:
 
     def _steps(self, number: int) -> Iterator[Any]:
         local = self._context.num_replicas_in_sync // self._context.num_input_pipelines
-        columns = [column(number) for column in self._columns]
+        columns = [_opened(column, number) for column in self._columns]
         empty = None
         while True:
             failure, pieces = None, []
@@ -175,147 +172,40 @@ class Optional:
         return self._values[0]
 
 
-def distribute(
-    dataset: Iterable[Any],
-    context: InputContext,
-    comm: collectives.Communicator | None = None,
-    options: InputOptions | None = None,
-    can_pad: bool = True,
-) -> DistributedDataset:
-    """Share out the batches of a dataset, or of any iterable, among all replicas.
-
-    Every process must give the same dataset; where they can be told apart by their
-    sources, sizes and seeds, `InputError` is raised on all of them. Collective over
-    `comm`, which is None for one process. `can_pad=False`: the first replica without a
-    piece ends an epoch, and what the others have is lost.
-    """
-    if per_replica(options):
-        raise NotImplementedError(
-            "PER_REPLICA for a dataset; wanted distribute_datasets_from_function, "
-            "which makes one for each replica"
-        )
-    whole = dataset if isinstance(dataset, Dataset) else Dataset.from_iterable(dataset)
-    if context.num_replicas_in_sync == 1:
-        length = whole.cardinality()
-        return DistributedDataset(
-            [whole.iteration],
-            context,
-            None,
-            pads=True,
-            length=None if length < 0 else length,
-            spec=lambda: whole.element_spec,
-        )
-    share = share_of(context)
-    _check_alike(whole, comm)
-    _, policy = sharded(whole, share)  # raises here, and not at the first step
-    length = whole.cardinality() if policy is AutoShardPolicy.DATA else -1
-    return DistributedDataset(
-        [lambda iteration: pieces_of(whole, share, iteration)],
-        context,
-        comm,
-        can_pad and _can_end_unevenly(whole, share),
-        length=None if length < 0 else length,
-        spec=lambda: _spec(whole, share, cut=True),
-    )
-
-
-def from_function(
-    dataset_fn: Callable[[InputContext], Iterable[Any]],
-    context: InputContext,
-    comm: collectives.Communicator | None = None,
-    options: InputOptions | None = None,
-    can_pad: bool = True,
-) -> DistributedDataset:
-    """Give each local replica whole elements of what `dataset_fn` makes, in turn."""
-    share = share_of(context)
-    contexts_given = [context]
-    if per_replica(options):
-        if context.num_input_pipelines > 1:
-            raise NotImplementedError(
-                "PER_REPLICA in several processes; wanted PER_WORKER, whose function "
-                "is told how many pipelines there are"
-            )
-        contexts_given = [
-            InputContext(share.replicas, replica, share.replicas)
-            for replica in range(share.replicas)
-        ]
-    made = [dataset_fn(each) for each in contexts_given]
-    datasets = [
-        each if isinstance(each, Dataset) else Dataset.from_iterable(each)
-        for each in made
-    ]
-    pads = can_pad and any(_can_end_unevenly(each, share) for each in datasets)
-    return DistributedDataset(
-        [each.iteration for each in datasets],
-        context,
-        comm,
-        pads,
-        length=None,
-        spec=lambda: _spec(datasets[0], share, cut=False),
-    )
-
-
-def share_of(context: InputContext) -> Share:
-    """Return the place of a process; `ValueError` unless all feed as many replicas."""
-    workers, replicas = context.num_input_pipelines, context.num_replicas_in_sync
-    if replicas % workers or not 0 <= context.input_pipeline_id < workers:
-        raise ValueError(
-            f"{context} for {replicas} replicas; wanted the same number of replicas "
-            "for every pipeline, and an id below their total"
-        )
-    return Share(workers, context.input_pipeline_id, replicas)
-
-
-def _check_alike(dataset: Dataset, comm: collectives.Communicator | None) -> None:
-    """Raise `InputError` on all ranks if they gave datasets that differ."""
-    if comm is None or comm.size == 1:
-        return
-    policy = dataset.options().experimental_distribute.auto_shard_policy
-    if policy is AutoShardPolicy.OFF:
-        return  # that is what OFF is for
-    everywhere = comm.all_gather_object(dataset.describe())
-    for rank, theirs in enumerate(everywhere):
-        if theirs != everywhere[0]:
-            raise InputError(
-                f"the datasets to share out differ: rank 0 has {everywhere[0]}, rank "
-                f"{rank} has {theirs}; give all ranks the same one, or use "
-                "AutoShardPolicy.OFF"
-            )
-
-
-def _can_end_unevenly(dataset: Dataset, share: Share) -> bool:
-    """Return whether some replicas may be without a piece while others have one.
-
-    This is `tf.distribute`'s rule: where all shapes are known it takes it that a step
-    is complete, and drops what is left at the end.
-    """
-    if dataset.cardinality() == INFINITE:
-        return False
-    return share.workers > 1 or not shapes_are_known(dataset)
-
-
 def _agree(
     comm: collectives.Communicator, have: bool, empty: Any, failure: Exception | None
 ) -> tuple[bool, Any]:
     """Return whether any process has a piece, and what an empty one looks like.
 
-    If making a piece failed somewhere, that exception is raised there, and elsewhere
-    `InputError` with its text.
+    Raises, on all of them, where making a piece failed on one: see `raise_on_all`.
     """
     mine = np.array([have, empty is None, failure is not None], np.int64)
     having, asking, failing = comm.all_reduce(mine)
     if failing:
-        texts = comm.all_gather_object(
-            failure and f"{type(failure).__name__}: {failure}"
-        )
-        if failure is not None:
-            raise failure
-        rank = next(rank for rank, text in enumerate(texts) if text)
-        raise InputError(f"rank {rank} could not make its input: {texts[rank]}")
+        raise_on_all(comm, failure)
     if having and asking:  # a rank that never had a piece cannot make one up
         known = comm.all_gather_object(empty)
         empty = next(example for example in known if example is not None)
     return bool(having), empty
+
+
+def raise_on_all(comm: collectives.Communicator, failure: Exception | None) -> None:
+    """Raise this process's failure, or an `InputError` with the text of another's.
+
+    Returns if there is none anywhere. Collective.
+    """
+    mine = f"{type(failure).__name__}: {failure}" if failure is not None else None
+    texts = comm.all_gather_object(mine)
+    if failure is not None:
+        raise failure
+    for rank, text in enumerate(texts):
+        if text is not None:
+            raise InputError(f"rank {rank} could not make its input: {text}")
+
+
+def _opened(column: Callable[[int], Iterator[Any]], number: int) -> Iterator[Any]:
+    """Yield a column's pieces; what opening it raises comes with the first one."""
+    yield from column(number)
 
 
 def _emptied(array: Any) -> Any:
@@ -325,20 +215,3 @@ def _emptied(array: Any) -> Any:
 
 def _per_replica(step: list[Any]) -> Any:
     return nest.map_structure(lambda *arrays: PerReplica(arrays), *step)
-
-
-def _spec(dataset: Dataset, share: Share, cut: bool) -> Any:
-    """Return what the steps look like, from what the dataset's elements look like."""
-
-    def leaf(spec: Any) -> PerReplica:
-        size = global_batch_size(dataset)
-        if cut and spec.shape:
-            sizes = set(batch_sizes(size, share)) if size else set()
-            known = spec.shape[0] is not None and len(sizes) == 1
-            rows = sizes.pop() if known and share.workers == 1 else None
-            spec = type(spec)((rows, *spec.shape[1:]), spec.dtype)
-        elif share.workers > 1 and spec.shape:
-            spec = spec.of_any_rows()
-        return PerReplica([spec] * share.local)
-
-    return nest.map_structure(leaf, dataset.element_spec)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from strategy.cross_device_ops import copies
 from strategy.input_context import InputContext, InputOptions
 from strategy.options import CommunicationOptions, RunOptions
 from strategy.reduce_op import ReduceOp
+from strategy.reduction import Pack
 from strategy.replica_context import ReplicaContext
 from strategy.values import ValueContext, select
 from strategy.variable_rules import PLAIN
@@ -204,6 +206,16 @@ class StrategyExtended:
     ) -> list[list[Any]]:
         """Return each local replica's results, from each one's list of arrays."""
         return lists
+
+    def start_all_reduce_lists(
+        self,
+        reduce_op: ReduceOp,
+        lists: list[list[Any]],
+        options: CommunicationOptions | None,
+    ) -> list[list[Pack]]:
+        """Start `all_reduce_lists`; return each local replica's packs."""
+        results = self.all_reduce_lists(reduce_op, lists, options)
+        return [[Pack(range(len(one)), partial(list, one))] for one in results]
 
     def all_gather_lists(
         self, lists: list[list[Any]], axis: int, options: CommunicationOptions | None

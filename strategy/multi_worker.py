@@ -102,7 +102,7 @@ def _agree_on_devices(
     """Check that the ranks have as many replicas each, and that all names are names."""
     try:
         mine: int | str = len(local_devices(devices))
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, RuntimeError, collectives.UnsupportedError) as error:
         mine = str(error)
     everywhere = comm.all_gather_object(mine)
     for rank, theirs in enumerate(everywhere):

@@ -8,16 +8,17 @@ from typing import Any
 
 from strategy.errors import StructureError
 
+CONTAINERS = (list, tuple, dict)
+
 
 def flatten(structure: Any) -> list[Any]:
     """Return the leaves, left to right; a dict's in the order of its sorted keys.
 
     Sorted, because two ranks may have filled equal dicts in different orders.
     """
-    children = _children(structure)
-    if children is None:
-        return [structure]
-    return [leaf for child in children for leaf in flatten(child)]
+    leaves: list[Any] = []
+    _collect(structure, leaves)
+    return leaves
 
 
 def unflatten(structure: Any, leaves: list[Any]) -> Any:
@@ -30,6 +31,8 @@ def map_structure(function: Callable[..., Any], structure: Any, *others: Any) ->
 
     Raises `StructureError` where their types, lengths or keys differ.
     """
+    if not others:
+        return unflatten(structure, [function(leaf) for leaf in flatten(structure)])
     shape = _skeleton(structure)
     for number, other in enumerate(others, start=1):
         if _skeleton(other) != shape:
@@ -41,16 +44,30 @@ def map_structure(function: Callable[..., Any], structure: Any, *others: Any) ->
     return unflatten(structure, [function(*row) for row in zip(*columns, strict=True)])
 
 
+def _is_leaf(structure: Any) -> bool:
+    """Return whether it is no container; registered packs go as a whole."""
+    return not isinstance(structure, CONTAINERS) or hasattr(structure, "flats")
+
+
 def _children(structure: Any) -> list[Any] | None:
     """Return what a container holds, or None for a leaf."""
+    if _is_leaf(structure):
+        return None
     if isinstance(structure, dict):
         return [structure[key] for key in _keys(structure)]
-    return list(structure) if _is_sequence(structure) else None
+    return list(structure)
 
 
-def _is_sequence(structure: Any) -> bool:
-    """Return whether it is a list or tuple; registered packs go as a whole."""
-    return isinstance(structure, (list, tuple)) and not hasattr(structure, "flats")
+def _collect(structure: Any, leaves: list[Any]) -> None:
+    children = _children(structure)
+    if children is None:
+        leaves.append(structure)
+        return
+    for child in children:  # most are leaves: a call for each would take longer
+        if isinstance(child, CONTAINERS):
+            _collect(child, leaves)
+        else:
+            leaves.append(child)
 
 
 def _keys(mapping: dict[Any, Any]) -> list[Any]:
@@ -59,13 +76,16 @@ def _keys(mapping: dict[Any, Any]) -> list[Any]:
 
 
 def _rebuild(structure: Any, leaves: Iterator[Any]) -> Any:
+    if _is_leaf(structure):
+        return next(leaves)
     if isinstance(structure, dict):
         result = copy.copy(structure)  # keeps the order, and a subclass's extras
         result.update({key: _rebuild(structure[key], leaves) for key in _keys(result)})
         return result
-    if not _is_sequence(structure):
-        return next(leaves)
-    items = [_rebuild(child, leaves) for child in structure]
+    items = [
+        _rebuild(child, leaves) if isinstance(child, CONTAINERS) else next(leaves)
+        for child in structure
+    ]
     named = hasattr(structure, "_fields")
     return type(structure)(*items) if named else type(structure)(items)
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from strategy.base import Strategy
-from strategy.devices import canonical
-from strategy.distributed_dataset import DistributedDataset, distribute, from_function
+from strategy.devices import canonical, check_host
+from strategy.distributed_dataset import DistributedDataset
 from strategy.extended import StrategyExtended
 from strategy.input_context import InputContext, InputOptions
+from strategy.input_pipelines import distribute, from_function
 
 
 class OneDeviceStrategy(Strategy):
@@ -25,6 +26,7 @@ class OneDeviceExtended(StrategyExtended):
     def __init__(self, strategy: Strategy, device: str) -> None:
         super().__init__(strategy)
         self.devices = self.variable_devices = (canonical(device),)
+        check_host(self.devices)
 
     def distribute_dataset(
         self, dataset: Iterable[Any], options: InputOptions | None = None

@@ -10,6 +10,7 @@ import numpy as np
 from strategy import contexts, nest
 from strategy.options import CommunicationOptions
 from strategy.reduce_op import ReduceOp
+from strategy.reduction import Reduction
 from strategy.replicas import Combine, Meeting
 from strategy.values import PerReplica, regroup, select
 
@@ -106,6 +107,26 @@ class ReplicaContext:
             lambda lists: extended.all_reduce_lists(op, lists, options),
         )
         return nest.unflatten(value, reduced)
+
+    def start_all_reduce(
+        self,
+        reduce_op: ReduceOp | str,
+        value: Any,
+        options: CommunicationOptions | None = None,
+    ) -> Reduction:
+        """Start `all_reduce`; return the `Reduction` that its results come from.
+
+        They come in packs of `bytes_per_pack`, the last arrays of a list first, so that
+        some can be used while others move. Packs move in a thread of `collectives`.
+        """
+        op = ReduceOp.parse(reduce_op)
+        extended = self._strategy.extended
+        packs = self.meet(
+            f"start_all_reduce {op.value}",
+            nest.flatten(value),
+            lambda lists: extended.start_all_reduce_lists(op, lists, options),
+        )
+        return Reduction(value, packs)
 
     def all_gather(
         self, value: Any, axis: int, options: CommunicationOptions | None = None

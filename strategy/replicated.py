@@ -11,18 +11,16 @@ import numpy as np
 from strategy import contexts, local_reduce, nest
 from strategy.collective_all_reduce import CollectiveAllReduce
 from strategy.communication import Communication
-from strategy.cross_device_ops import CrossDeviceOps, per_replica
-from strategy.distributed_dataset import (
-    DistributedDataset,
-    distribute,
-    from_function,
-)
+from strategy.cross_device_ops import CrossDeviceOps, checked, per_replica
+from strategy.distributed_dataset import DistributedDataset
 from strategy.errors import StructureError
 from strategy.extended import StrategyExtended
 from strategy.indexed_slices import IndexedSlices
 from strategy.input_context import InputContext, InputOptions
+from strategy.input_pipelines import distribute, from_function
 from strategy.options import CommunicationOptions, RunOptions
 from strategy.reduce_op import ReduceOp
+from strategy.reduction import Pack
 from strategy.replica_context import ReplicaContext
 from strategy.replicas import Meeting
 from strategy.values import (
@@ -94,6 +92,7 @@ class ReplicatedExtended(StrategyExtended):
                         "reduce what the replicas return from run() instead"
                     )
             elif has_components(value):
+                self._check_components(value)
                 moving.append((at, value, to))
             elif (alone := self.contribution(reduce_op, value)) is not None:
                 moving.append((at, alone, to))
@@ -127,11 +126,11 @@ class ReplicatedExtended(StrategyExtended):
         options: CommunicationOptions | None,
     ) -> list[list[Any]]:
         """Reduce arrays in a batch and registered packs where they are."""
-        given = CommunicationOptions() if options is None else options
+        given = checked(options)
         count = len(lists)
         results: list[list[Any]] = [[None] * len(lists[0]) for _ in lists]
         arrays = []
-        for at, parts in enumerate(zip(*lists, strict=True)):
+        for at, parts in enumerate(_columns(lists)):
             if hasattr(parts[0], "flats"):
                 packs = self._packed().in_place(reduce_op, parts, given)
                 for result, pack in zip(results, packs, strict=True):
@@ -140,17 +139,35 @@ class ReplicatedExtended(StrategyExtended):
                 arrays.append((at, PerReplica([plain(part) for part in parts])))
         if arrays:
             batch = [(value, self._everywhere) for _, value in arrays]
-            reduced = self._ops.batch_reduce(reduce_op, batch, given)
+            reduced = self._ops.batch_reduce_implementation(reduce_op, batch, given)
             for (at, _), value in zip(arrays, reduced, strict=True):
-                for index in range(count):
-                    results[index][at] = select(index, value)
+                parts = value.values if count > 1 else (value,)
+                for result, part in zip(results, parts, strict=True):
+                    result[at] = part
         return results
+
+    def start_all_reduce_lists(
+        self,
+        reduce_op: ReduceOp,
+        lists: list[list[Any]],
+        options: CommunicationOptions | None,
+    ) -> list[list[Pack]]:
+        """Start `all_reduce_lists`; return each local replica's packs."""
+        values = [list(map(plain, parts)) for parts in _columns(lists)]
+        dense = all(isinstance(parts[0], local_reduce.Dense) for parts in values)
+        if not dense or not isinstance(self._ops, CollectiveAllReduce):
+            return super().start_all_reduce_lists(reduce_op, lists, options)
+        given = checked(options)
+        under_way = self._ops.start(reduce_op, values, given)
+        if len(lists) > 1:  # one may change its results before another has got them
+            under_way = [(places, _copying(wait)) for places, wait in under_way]
+        return [[Pack(places, wait) for places, wait in under_way] for _ in lists]
 
     def all_gather_lists(
         self, lists: list[list[Any]], axis: int, options: CommunicationOptions | None
     ) -> list[list[Any]]:
         """Join array by array."""
-        given = CommunicationOptions() if options is None else options
+        given = checked(options)
         columns = [
             self._ops.gather_implementation(
                 PerReplica([plain(part) for part in parts]),
@@ -158,7 +175,7 @@ class ReplicatedExtended(StrategyExtended):
                 axis,
                 given,
             )
-            for parts in zip(*lists, strict=True)
+            for parts in _columns(lists)
         ]
         return [
             [select(index, column) for column in columns] for index in range(len(lists))
@@ -173,7 +190,8 @@ class ReplicatedExtended(StrategyExtended):
         parts = value if has_components(value) else self.gathered_alone(value)
         if parts is None:
             return value
-        given = CommunicationOptions() if options is None else options
+        self._check_components(parts)
+        given = checked(options)
         return self._ops.gather_implementation(
             per_replica(parts), self.worker_devices[0], axis, given
         )
@@ -261,6 +279,14 @@ class ReplicatedExtended(StrategyExtended):
         size, rank = (self.comm.size, self.comm.rank) if self.comm else (1, 0)
         return InputContext(size, rank, self.num_replicas_in_sync)
 
+    def _check_components(self, value: Any) -> None:
+        found, wanted = len(value.values), len(self.replica_ids)
+        if found != wanted:
+            raise StructureError(
+                f"a value with {found} component(s) for {wanted} local replica(s) of "
+                f"{self._strategy!r}"
+            )
+
     def _packed(self) -> CollectiveAllReduce:
         if isinstance(self._ops, CollectiveAllReduce):
             return self._ops
@@ -280,6 +306,21 @@ def has_components(value: Any) -> bool:
     if isinstance(value, Variable):
         return value.kind in (MIRRORED, ON_READ)
     return isinstance(value, DistributedValues)
+
+
+def _columns(lists: list[list[Any]]) -> list[tuple[Any, ...]]:
+    """Return the parts of each value, from each replica's list of values."""
+    lengths = [len(one) for one in lists]
+    if len(set(lengths)) > 1:
+        raise StructureError(
+            f"the local replicas have {lengths} values; wanted as many on each"
+        )
+    return list(zip(*lists, strict=True))
+
+
+def _copying(wait: Callable[[], list[Any]]) -> Callable[[], list[Any]]:
+    """Return what waits for results too, and gets memory of its own for them."""
+    return lambda: [array.copy() for array in wait()]
 
 
 def _read(leaf: Any) -> Any:

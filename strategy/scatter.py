@@ -41,3 +41,43 @@ SCATTERS: dict[str, Scatter] = {
 
 # Sums of several replicas' rows mean nothing to these.
 NEVER_REDUCED = ("scatter_min", "scatter_max", "scatter_update")
+
+
+class Scattered:
+    """The methods that change some rows of an array, given as IndexedSlices.
+
+    Row numbers may come several times. Raises `NotImplementedError` where the array is
+    one that replicas combine when it is read, or combine in a way that has no meaning
+    for the change.
+    """
+
+    def scatter_add(self, delta: IndexedSlices) -> Any:
+        """Add rows to some rows of the value; as `assign`."""
+        return self._scatter("scatter_add", delta)
+
+    def scatter_sub(self, delta: IndexedSlices) -> Any:
+        """Subtract rows from some rows of the value; as `assign`."""
+        return self._scatter("scatter_sub", delta)
+
+    def scatter_mul(self, delta: IndexedSlices) -> Any:
+        """Multiply some rows of the value by rows; as `assign`."""
+        return self._scatter("scatter_mul", delta)
+
+    def scatter_div(self, delta: IndexedSlices) -> Any:
+        """Divide some rows of the value by rows; as `assign`."""
+        return self._scatter("scatter_div", delta)
+
+    def scatter_min(self, delta: IndexedSlices) -> Any:
+        """Keep the smaller of some rows of the value and rows; as `assign`."""
+        return self._scatter("scatter_min", delta)
+
+    def scatter_max(self, delta: IndexedSlices) -> Any:
+        """Keep the larger of some rows of the value and rows; as `assign`."""
+        return self._scatter("scatter_max", delta)
+
+    def scatter_update(self, delta: IndexedSlices) -> Any:
+        """Put rows in the place of some rows of the value; as `assign`."""
+        return self._scatter("scatter_update", delta)
+
+    def _scatter(self, name: str, delta: IndexedSlices) -> Any:
+        raise NotImplementedError

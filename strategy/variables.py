@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 from strategy import contexts
 from strategy.indexed_slices import IndexedSlices
 from strategy.reduce_op import VariableAggregation, VariableSynchronization
-from strategy.scatter import NEVER_REDUCED, SCATTERS
+from strategy.scatter import NEVER_REDUCED, SCATTERS, Scattered
 from strategy.values import ArrayLike, DistributedValues, local_index, plain
 from strategy.variable_rules import (
     AGGREGATING,
@@ -74,7 +74,7 @@ class Component(ArrayLike):
         return f"<component {self.name!r} of {self.read_value()!r}>"
 
 
-class Variable(ArrayLike, DistributedValues):
+class Variable(ArrayLike, Scattered, DistributedValues):
     """An array that a program changes, with a component for each replica.
 
     Inside a strategy's scope the first replica's initial value is given to all, which
@@ -179,34 +179,6 @@ class Variable(ArrayLike, DistributedValues):
     def assign_sub(self, delta: Any, read_value: bool = True) -> Any:
         """Subtract from the value; as `assign`."""
         return self._write("assign_sub", delta, read_value)
-
-    def scatter_add(self, delta: IndexedSlices) -> Any:
-        """Add rows to some rows of the value; as `assign`."""
-        return self._scatter("scatter_add", delta)
-
-    def scatter_sub(self, delta: IndexedSlices) -> Any:
-        """Subtract rows from some rows of the value; as `assign`."""
-        return self._scatter("scatter_sub", delta)
-
-    def scatter_mul(self, delta: IndexedSlices) -> Any:
-        """Multiply some rows of the value by rows; as `assign`."""
-        return self._scatter("scatter_mul", delta)
-
-    def scatter_div(self, delta: IndexedSlices) -> Any:
-        """Divide some rows of the value by rows; as `assign`."""
-        return self._scatter("scatter_div", delta)
-
-    def scatter_min(self, delta: IndexedSlices) -> Any:
-        """Keep the smaller of some rows of the value and rows; as `assign`."""
-        return self._scatter("scatter_min", delta)
-
-    def scatter_max(self, delta: IndexedSlices) -> Any:
-        """Keep the larger of some rows of the value and rows; as `assign`."""
-        return self._scatter("scatter_max", delta)
-
-    def scatter_update(self, delta: IndexedSlices) -> Any:
-        """Put rows in the place of some rows of the value; as `assign`."""
-        return self._scatter("scatter_update", delta)
 
     def __repr__(self) -> str:
         return (

@@ -4,13 +4,13 @@ The file is a .npz without compression: `numpy.load` reads it. It is written bes
 place under a temporary name, synced to the disk and renamed, so a process that is
 killed, or a machine that stops, leaves the old file or the new one.
 
-One more entry, `_ringfold`, holds JSON: a digest of all arrays, the dtypes that NumPy
-itself cannot write, and what the caller wants to note.
+The archive has a CRC-32 of every array, which any reader checks. One more entry,
+`_ringfold`, holds JSON: names and dtypes of all arrays, since NumPy cannot write every
+dtype, and what the caller wants to note.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -41,12 +41,10 @@ def write(path: Path, arrays: Arrays, notes: Mapping[str, Any]) -> None:
     Raises `OSError` where the disk will not have them; `path` is then as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + PARTIAL)
-    written = {
-        **notes,
-        "digest": _digest(arrays),
-        "dtypes": {name: str(array.dtype) for name, array in arrays.items()},
-    }
+    # Processes that know nothing of each other may write one file: the last one wins.
+    partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
+    dtypes = {name: str(array.dtype) for name, array in arrays.items()}
+    written = {**notes, "dtypes": dtypes}
     try:
         with open(partial, "wb") as file:
             _write_zip(file, {**arrays, NOTES: np.array(json.dumps(written))})
@@ -86,6 +84,14 @@ def numbered(folder: Path, name: str) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
+def sweep(folder: Path, name: str) -> None:
+    """Delete what saves of `name-N.npz` have left that were killed."""
+    for left in folder.glob(f"{name}-*{SUFFIX}.*{PARTIAL}"):
+        pid = left.name.removesuffix(PARTIAL).rpartition(".")[2]
+        if pid == str(os.getpid()) or not Path("/proc", pid).exists():
+            left.unlink(missing_ok=True)
+
+
 def earlier(path: Path) -> Iterator[Path]:
     """Yield the files of the same name with lower numbers, the newest first."""
     name, dash, number = path.name.removesuffix(SUFFIX).rpartition("-")
@@ -104,17 +110,13 @@ def _write_zip(file: IO[bytes], arrays: Arrays) -> None:
 
 def _read(file: IO[bytes]) -> tuple[Arrays, dict[str, Any]]:
     with np.load(file, allow_pickle=False) as archive:
-        if NOTES not in archive.files:
-            raise ValueError(f"it has no entry {NOTES}")
         notes = json.loads(str(archive[NOTES]))
-        arrays = {
-            name: archive[name].view(_dtype(notes["dtypes"][name]))
-            for name in archive.files
-            if name != NOTES
-        }
-    if _digest(arrays) != notes["digest"]:
-        raise ValueError("its arrays do not have the digest that was written")
-    return arrays, notes
+        dtypes = notes.pop("dtypes")
+        if {*archive.files} != {*dtypes, NOTES}:
+            raise ValueError("it does not have the arrays that were written")
+        return {
+            name: archive[name].view(_dtype(dtypes[name])) for name in dtypes
+        }, notes
 
 
 def _is_whole(path: Path) -> bool:
@@ -141,15 +143,6 @@ def _dtype(name: str) -> np.dtype[Any]:
 
         dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
         return dtype
-
-
-def _digest(arrays: Arrays) -> str:
-    """Return a digest of names, dtypes, shapes and bytes, in the order of names."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name, array in sorted(arrays.items()):
-        digest.update(f"{name}\0{array.dtype}\0{array.shape}\0".encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
 
 
 def _sync_folder(folder: Path) -> None:

@@ -74,5 +74,4 @@ class CheckpointManager:
         """Delete files, and what a save that was killed has left."""
         for number in numbers:
             self._found[number].unlink(missing_ok=True)
-        for left in self._folder.glob(f"{self._name}-*{file.SUFFIX}{file.PARTIAL}"):
-            left.unlink(missing_ok=True)
+        file.sweep(self._folder, self._name)

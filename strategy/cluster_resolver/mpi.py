@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,18 +40,16 @@ class MPIClusterResolver(ClusterResolver):
                 f"jobs {dict(jobs)} have {sum(jobs.values())} tasks, MPI has "
                 f"{comm.size} rank(s)"
             )
-        host_of, hosts = comm.topology.host_of, comm.topology.hosts
-        addresses = iter(
-            f"{hosts[host]}:{port_base + host_of[:rank].count(host)}"
-            for rank, host in enumerate(host_of)
-        )
-        self._spec = ClusterSpec(
-            {
-                job: [next(addresses) for _ in range(count)]
-                for job, count in jobs.items()
-            }
-        )
+        addresses, places = [], Counter[int]()
+        for host in comm.topology.host_of:
+            name = comm.topology.hosts[host]
+            addresses.append(f"{name}:{port_base + places[host]}")
+            places[host] += 1
         self._tasks = [(job, index) for job in jobs for index in range(jobs[job])]
+        cluster: dict[str, list[str]] = {job: [] for job in jobs}
+        for (job, _), address in zip(self._tasks, addresses, strict=True):
+            cluster[job].append(address)
+        self._spec = ClusterSpec(cluster)
         self.task_type, self.task_id = self._tasks[comm.rank]
 
     def cluster_spec(self) -> ClusterSpec:

@@ -84,6 +84,10 @@ class SlurmClusterResolver(ClusterResolver):
             self._set_gpu(addresses[self._rank][1])
         return ClusterSpec(cluster)
 
+    def get_task_info(self) -> tuple[str | None, int | None]:
+        """Return job and index of this process, None until `cluster_spec` was asked."""
+        return self.task_type, self.task_id
+
     def num_accelerators(
         self,
         task_type: str | None = None,

@@ -8,11 +8,12 @@ from strategy.data.dataset import Dataset
 from strategy.data.options import AutoShardPolicy, DistributeOptions, Options
 from strategy.data.sources import INFINITE, UNKNOWN
 from strategy.data.spec import TensorSpec
-from strategy.data.stages import SHARD_HINT
+from strategy.data.stages import AUTOTUNE, SHARD_HINT
 
 INFINITE_CARDINALITY, UNKNOWN_CARDINALITY = INFINITE, UNKNOWN  # tf.data's names
 
 __all__ = [
+    "AUTOTUNE",
     "INFINITE_CARDINALITY",
     "SHARD_HINT",
     "UNKNOWN_CARDINALITY",

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from numpy.typing import DTypeLike
 
 from strategy.data.files import Archives, Lines, Mapped, Path, Tables, as_paths
 from strategy.data.options import Options
-from strategy.data.sources import INFINITE, UNKNOWN, Generated, Numbers, Slices, Source
+from strategy.data.sources import (
+    INFINITE,
+    UNKNOWN,
+    Generated,
+    Numbers,
+    Slices,
+    Source,
+    given_once,
+)
 from strategy.data.spec import spec_of
 from strategy.data.stages import (
+    AUTOTUNE,
     SHARD_HINT,
     Batch,
     Filter,
@@ -68,7 +78,12 @@ class Dataset:
 
     @classmethod
     def from_iterable(cls, iterable: Iterable[Any]) -> Dataset:
-        """Return the elements of a Python iterable, such as a list of batches."""
+        """Return the elements of a Python iterable, such as a list of batches.
+
+        An iterator has a single epoch: beginning another one is a `ValueError`.
+        """
+        if isinstance(iterable, Iterator):
+            return cls(Generated(given_once(iterable)))
         try:
             length = len(iterable)  # type: ignore[arg-type]
         except TypeError:  # also where it has a __len__ that does not know
@@ -159,12 +174,14 @@ class Dataset:
             )
         return self._then(Shard(num_shards, index))
 
-    def prefetch(self, buffer_size: int = 2) -> Dataset:
+    def prefetch(self, buffer_size: int = AUTOTUNE) -> Dataset:
         """Give the same elements, up to `buffer_size` of them made ahead by a thread.
 
-        The functions before it run in that thread; they must not call collectives.
+        AUTOTUNE means 2. The functions before it run in that thread; they must not
+        call collectives.
         """
-        return self._then(Prefetch(_at_least("buffer_size", buffer_size, 1)))
+        ahead = 2 if buffer_size == AUTOTUNE else buffer_size
+        return self._then(Prefetch(_at_least("buffer_size", ahead, 1)))
 
     def with_options(self, options: Options) -> Dataset:
         """Give the same elements; say how workers share them."""
@@ -222,8 +239,7 @@ class Dataset:
     def _open(self, stages: int, epoch: int) -> Stream:
         if not stages:
             return self.source.open(epoch)
-        before = lambda epoch: self._open(stages - 1, epoch)  # noqa: E731
-        return self.stages[stages - 1].open(before, epoch)
+        return self.stages[stages - 1].open(partial(self._open, stages - 1), epoch)
 
 
 def _at_least(name: str, value: int, least: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -107,8 +107,23 @@ class Generated:
         return self.length
 
     def describe(self) -> str:
-        """Return next to nothing: functions cannot be compared."""
-        return "generated"
+        """Return the length where it is known: functions cannot be compared."""
+        return "generated" if self.length < 0 else f"generated({self.length})"
+
+
+def given_once(iterator: Iterator[Any]) -> Callable[[], Iterator[Any]]:
+    """Return a function that gives the iterator; `ValueError` the second time."""
+    left = [iterator]
+
+    def make() -> Iterator[Any]:
+        if not left:
+            raise ValueError(
+                "an iterator is asked for its elements a second time; wanted a list, "
+                "or Dataset.from_generator with the function that makes the iterator"
+            )
+        return left.pop()
+
+    return make
 
 
 def _arrays(tensors: Any) -> Any:

@@ -19,6 +19,8 @@ from strategy.data.sources import INFINITE, UNKNOWN
 from strategy.data.streams import Batched, Stream, stack
 
 Opener = Callable[[int], Stream]
+AUTOTUNE = -1
+"""A number that is left to us."""
 SHARD_HINT = -1
 """In `shard(SHARD_HINT, SHARD_HINT)`: the worker's own shard, filled in for it."""
 

@@ -1,5 +1,7 @@
 """Jobs that save and do not come to their end."""
 
+import re
+
 import numpy as np
 from harness.launch import run_mpi
 
@@ -37,7 +39,8 @@ def test_a_chief_killed_in_the_middle_of_a_save(tmp_path):
     assert ended.returncode != 0
     assert "saved 2" in ended.stdout
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["ckpt-1.npz", "ckpt-2.npz", "ckpt-3.npz.partial"]
+    assert names[:2] == ["ckpt-1.npz", "ckpt-2.npz"]
+    assert re.fullmatch(r"ckpt-3\.npz\.\d+\.partial", names[2]), names
     ended = run_mpi(2, SAVER, timeout=60, args=[str(tmp_path), "0"])
     assert ended.returncode == 0, ended.stderr
     first = int(ended.stdout.split()[1])

@@ -37,6 +37,26 @@ def test_bench_of_overlap():
     assert [row.split()[0] for row in rows] == ["1024"] * 2 + ["8192"] * 2
 
 
+def test_bench_of_a_strategy(tmp_path):
+    shapes = tmp_path / "shapes.json"
+    shapes.write_text("[[64, 3], [64], [10, 64], [10]]")
+    done = ringfold(2, f"bench strategy -n 3 --pack-bytes 1000 --shapes {shapes}")
+    assert done.returncode == 0, done.stderr
+    rows = [
+        line.split() for line in done.stdout.splitlines() if not line.startswith("#")
+    ]
+    assert [row[0] for row in rows[:3]] == ["plain", "registered", "update"]
+    assert all(float(time) > 0 for row in rows[:3] for time in row[1:])
+    packs = [(int(nbytes), float(at), float(until)) for nbytes, at, until in rows[3:]]
+    assert sum(nbytes for nbytes, _, _ in packs) == 4 * (64 * 3 + 64 + 640 + 10)
+    assert len(packs) == 2
+    assert all(at <= until for _, at, until in packs)
+    assert [at for _, at, _ in packs] == sorted(at for _, at, _ in packs)
+    wrong = ringfold(2, "bench strategy -n 0")
+    assert wrong.returncode == 2
+    assert ours(wrong.stderr) == ["ringfold: error: steps is 0; wanted 1 or more"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -52,7 +72,7 @@ def test_bench_of_overlap():
         ("bench send --overlap", "send by 'mpi' cannot be started"),
         (
             "bnech",
-            "'bnech' is no command and no file; wanted bench, bench strategy, doctor",
+            "'bnech' is no command and no file; wanted bench, bench strategy, tune",
         ),
     ],
 )

@@ -16,7 +16,7 @@ sys.exit(main([{str(TESTS / "conformance" / "cases" / "mwms.jsonl")!r}]))
 
 
 def test_all_cases_pass_but_the_listed_differences():
-    ended = run_mpi(2, SCRIPT, timeout=120)
+    ended = run_mpi(2, SCRIPT, timeout=240)
     failed = set(re.findall(r"^failed (\w+):", ended.stdout, re.MULTILINE))
     text = (TESTS.parent / "docs" / "differences.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"`(mwms_\w+)`", text))

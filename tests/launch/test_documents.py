@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,13 +25,27 @@ def blocks(name, kind):
     return [found[2] for found in BLOCK.finditer(text) if found[1] == kind]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_programs_run(name, ranks):
     program = "\n".join(blocks(name, "python"))
     ended = run_mpi(ranks, program, timeout=120)
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr == ""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_programs_need_no_mpi(name, tmp_path):
+    hidden = "import sys; sys.modules['mpi4py'] = None"
+    program = "\n".join([hidden, *blocks(name, "python")])
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.parametrize("block", blocks("clusters.md", "console"))

@@ -20,17 +20,18 @@ import numpy as np
 import strategy as distribute
 from conformance.case import Case, NotUnderstood, make_strategy
 from conformance.encoding import encode, tensor
+from conformance.expressions import evaluate
 from strategy import data
 from strategy.data.sharing import Share, batch_sizes, pieces_of
 from strategy.data.stages import SHARD_HINT
 
-_RANGE = re.compile(r"a?range\((\d+)\)(\.reshape\((?P<shape>[\d, ]+)\))?")
+_RANGE = re.compile(r"a?range\(([^()]+)\)(\.reshape\((?P<shape>[\d, ]+)\))?")
 _BATCH = re.compile(r"\.batch\((\d+)(, *drop_remainder)?\)")
 _FILES = re.compile(r"(\d+) files? x (\d+)")
 _FILE = re.compile(r"one text file with lines (\d+)\.\.(\d+)")
 
 
-def rows(text: str, folder: Path) -> data.Dataset:
+def rows(text: str, folder: Path, task: int = 0) -> data.Dataset:
     """Return the elements that a text names, not in batches unless it says so."""
     if found := _FILES.match(text):
         files, lines = int(found[1]), int(found[2])
@@ -50,7 +51,7 @@ def rows(text: str, folder: Path) -> data.Dataset:
     found = _RANGE.match(text)
     if not found:
         raise NotUnderstood(f"elements {text!r}")
-    numbers = np.arange(int(found[1]))
+    numbers = np.arange(evaluate(found[1], task=task))
     if found["shape"]:  # the number in arange() is that of the rows
         shape = [int(length) for length in found["shape"].split(",")]
         numbers = np.arange(np.prod(shape)).reshape(shape)
@@ -184,7 +185,7 @@ def _from_function(case: Case, write: Any) -> Any:
         if options is not None:  # the cases do not say what it makes
             first = 10 * context.input_pipeline_id
             return data.Dataset.range(first, first + 2).batch(1)
-        return rows(case.inputs["elements"], Path("unused"))
+        return rows(case.inputs["elements"], Path("unused"), case.rank)
 
     shared = case.strategy.distribute_datasets_from_function(make, options)
     return write(case.strategy, shared, contexts)
@@ -216,6 +217,16 @@ def _function_steps(case: Case) -> Any:
         lambda strategy, shared, _: [
             encode(strategy.experimental_local_results(step)) for step in shared
         ],
+    )
+
+
+def _function_as_worker(case: Case) -> Any:
+    return _from_function(
+        case,
+        lambda strategy, shared, contexts: {
+            "input_contexts": contexts,
+            "steps": [step.values[0].tolist() for step in shared],
+        },
     )
 
 
@@ -290,6 +301,7 @@ CASES = {
         _function_as_shapes,
         _function_as_values,
         _function_steps,
+        _function_as_worker,
     ],
     "auto_shard+rebatch": _pieces,
     "data.experimental batch_sizes_for_worker": _batch_sizes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 import strategy as distribute
 from conformance.case import Case, NotUnderstood
 from conformance.expressions import array, components, evaluate, per_replica, tensors
-from strategy import VariableAggregation
+from strategy import VariableAggregation, partitioners
 from strategy.packs import concat_and_split
 
 
@@ -157,8 +158,13 @@ def _all_reduce_by(case: Case) -> Any:
         return OPS[case.api](num_packs=inputs["num_packs"])
     arguments = {}
     if "accumulation_fn" in inputs:
-        known = {"max via reduce_max(stack)": lambda parts: np.max(parts, axis=0)}
-        arguments["accumulation_fn"] = case.table("accumulation_fn", known)
+        found = re.fullmatch(
+            r"\w+ via reduce_(\w+)\(stack\)", inputs["accumulation_fn"]
+        )
+        if found is None:
+            raise NotUnderstood(f"accumulation_fn {inputs['accumulation_fn']!r}")
+        ufunc = getattr(np, found[1])
+        arguments["accumulation_fn"] = lambda parts: ufunc(parts, axis=0)
     strategy = distribute.MirroredStrategy(
         [f"CPU:{index}" for index in range(case.replicas)],
         cross_device_ops=OPS[case.api](**arguments),
@@ -198,20 +204,11 @@ def _hierarchical_copy(case: Case) -> Any:
 
 
 def _partition(case: Case) -> Any:
-    from strategy import partitioners
-
-    made = {
-        "fixed2_10": (2,),
-        "fixed4_3": (4,),
-        "min_4b_max2": (4, 2),
-        "min_default": (),
-        "min_8b_max10": (8, 10),
-        "max_4b": (4,),
-        "max_4b_max2": (4, 2),
-        "max_1024": (1024,),
-    }
-    arguments = case.table("name", made)
-    partitioner = getattr(partitioners, case.api)(*arguments)
+    """Make a partitioner by its name, such as min_4b_max2, and ask it."""
+    numbers = [int(number) for number in re.findall(r"\d+", case.inputs["name"])]
+    if case.api == "FixedShardsPartitioner":
+        numbers = numbers[:1]  # the other is the length of the shape
+    partitioner = getattr(partitioners, case.api)(*numbers)
     return partitioner(case.inputs["shape"], case.inputs["dtype"])
 
 

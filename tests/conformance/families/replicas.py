@@ -29,17 +29,34 @@ def in_replicas(case: Case, fn: Callable[[], Any]) -> Any:
     return fn() if case.kind == "default" else case.strategy.run(fn)
 
 
-def _mean_plus(strategy: Any, x: Any, y: Any) -> Any:
-    return strategy.reduce("MEAN", x, axis=None) + y
-
-
 def _merge_call(case: Case) -> Any:
     if case.inputs.get("where") == "tf.function nested in fn":
         raise SkipCase("tf.function tracing")
 
+    text = case.inputs.get("merge_fn", "")
+
+    def computed(strategy: Any, x: Any, **named: Any) -> Any:
+        reducing = {
+            op.lower(): lambda value, op=op: strategy.reduce(op, value, axis=None)
+            for op in ("SUM", "MEAN")
+        }
+        return evaluate(text, x=x, **reducing, **named)
+
     def by_kwargs() -> Any:
         kwargs = {"y": case.inputs["y"]}  # the same object on all replicas
-        return context().merge_call(_mean_plus, (np.float32(number()),), kwargs)
+        return context().merge_call(computed, (np.float32(number()),), kwargs)
+
+    reduction = re.fullmatch(r"reduce (SUM|MEAN)", text)
+    if reduction:
+        return in_replicas(
+            case,
+            lambda: context().merge_call(
+                lambda strategy, x: strategy.reduce(reduction[1], x, axis=None),
+                args=(np.float32(number() + 1),),
+            ),
+        )
+    if "y" in case.inputs:
+        return in_replicas(case, by_kwargs)
 
     def only_the_first() -> Any:
         return context().merge_call(lambda s: None) if number() == 0 else None
@@ -61,14 +78,9 @@ def _merge_call(case: Case) -> Any:
         "identity of PerReplica": lambda: context().merge_call(
             lambda strategy, x: x, args=(np.int32(number() * 10),)
         ),
-        "mean(x)+y": by_kwargs,
         "only replica 0 calls": only_the_first,
         "[n, in_cross, x]": sees,
         "calls get_replica_context() (None) again": lambda: context().merge_call(again),
-        "reduce SUM": lambda: context().merge_call(
-            lambda strategy, x: strategy.reduce("SUM", x, axis=None),
-            args=(np.float32(number() + 1),),
-        ),
     }
     return in_replicas(case, case.table("merge_fn", known))
 

@@ -69,7 +69,7 @@ def _simple(case: Case) -> Any:
         case.table("cluster_spec", {"plain dict": None})
         return SimpleClusterResolver({"worker": ["a:1"]})  # type: ignore[arg-type]
     given = dict(case.inputs)
-    resolver = SimpleClusterResolver(ClusterSpec(given.pop("cluster")), **given)
+    resolver = SimpleClusterResolver(ClusterSpec(given.pop("cluster", {})), **given)
     return [
         resolver.master(),
         resolver.master("worker", 1),
@@ -79,10 +79,13 @@ def _simple(case: Case) -> Any:
 
 
 def _union(case: Case) -> Any:
+    given = dict(case.inputs)
+    overrides = given.pop("kwargs", {})
     resolvers = [
-        SimpleClusterResolver(ClusterSpec(jobs)) for jobs in case.inputs.values()
+        SimpleClusterResolver(ClusterSpec(jobs)) if isinstance(jobs, dict) else jobs
+        for jobs in given.values()
     ]
-    return UnionResolver(*resolvers).cluster_spec().as_dict()
+    return UnionResolver(*resolvers, **overrides).cluster_spec().as_dict()
 
 
 def _slurm(case: Case) -> Any:
@@ -90,7 +93,7 @@ def _slurm(case: Case) -> Any:
         resolver = SlurmClusterResolver(**case.inputs["kwargs"])
         return {
             "cluster": resolver.cluster_spec().as_dict(),
-            "info": [resolver.task_type, resolver.task_id],
+            "info": list(resolver.get_task_info()),
             "master": resolver.master("worker", 0),
             "acc": dict(resolver.num_accelerators()),
             "cvd": os.environ.get("CUDA_VISIBLE_DEVICES"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import copy
 import re
 from typing import Any, NamedTuple
@@ -26,49 +27,57 @@ def _id() -> Any:
     return context.replica_id_in_sync_group
 
 
-def _boom() -> None:
-    if _id() == 1:
-        raise KeyError("boom")
-
-
-# What a replica returns, by the text that describes it.
+# What a replica returns, where the text that describes it is no expression.
 RETURNS = {
     "replica_id_in_sync_group tensor": _id,
     "replica id": _id,
-    "replica_id": _id,
-    "python 7 on every replica (same object)": lambda: 7,
-    "None": lambda: None,
-    "(replica_id, 5, 's')": lambda: (_id(), 5, "s"),
-    "{'a': replica_id, 'b': [1,2]}": lambda: {
-        "a": _id(),
-        "b": np.array([1, 2], np.float32),
-    },
-    "namedtuple(a=replica_id,b=3)": lambda: NT(_id(), 3),
-    "tensor 4.0, one replica -> plain tensor": lambda: np.float32(4),
-    "list whose length differs by replica": lambda: [1] * (_id() + 1),
-    "1000+replica_id python int": lambda: 1000 + int(_id()),
+    "list whose length differs by replica": lambda: [1] * (int(_id()) + 1),
     "equal but distinct tensors": lambda: np.array(1, np.float32),
 }
 
 
-def _returning(text: str) -> Any:
+def returning(text: str) -> Any:
     """Return what a replica does that returns what a text says."""
     if text in RETURNS:
         return RETURNS[text]
-    expression = re.sub(r"\s*\([^()]*\)$", "", text.removeprefix("python "))
+    raising = re.fullmatch(r"raises (\w+)\('(.*)'\) on replica (\d+)", text)
+    if raising:
+        return lambda: _raise(raising[1], raising[2], int(raising[3]))
+    number = re.match(r"(python|tensor) (-?[\d.]+)\b", text)
+    if number:
+        value = evaluate(number[2])
+        return lambda: value if number[1] == "python" else np.float32(value)
+    expression = re.sub(r"\s+\([^()]*\)$", "", text)  # a remark
 
     def replica() -> Any:
-        names = {"replica_id": _id(), "r": int(_id()), "namedtuple": NT}
-        found = evaluate(expression, **names)
-        return found if text.startswith("python ") else tensors(found, lists="tensor")
+        names = {"replica_id": _id(), "r": int(_id())}
+        found = evaluate(expression, namedtuple=NT, **names)
+        return _with_arrays(found)
 
     return replica
+
+
+def _with_arrays(value: Any) -> Any:
+    """Return a result with its lists of numbers, and its floats, as arrays."""
+    if isinstance(value, tuple):
+        items = [_with_arrays(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if isinstance(value, dict):
+        return {key: _with_arrays(item) for key, item in value.items()}
+    if isinstance(value, (list, float)):
+        return tensors(value, lists="tensor")
+    return value
+
+
+def _raise(kind: str, text: str, where: int) -> None:
+    if _id() == where:
+        raise getattr(builtins, kind)(text)
 
 
 def _run(case: Case) -> Any:
     inputs, strategy = case.inputs, case.strategy
     if "fn_returns" in inputs:
-        return strategy.run(_returning(inputs["fn_returns"]))
+        return strategy.run(returning(inputs["fn_returns"]))
     if "inside" in inputs:
         return strategy.run(lambda: strategy.run(lambda: 1))
     if "args" in inputs or "kwargs" in inputs:
@@ -82,8 +91,7 @@ def _run(case: Case) -> Any:
             args=args,
             kwargs={key: components(value) for key, value in kwargs.items()},
         )
-    known = {"raises KeyError('boom') on replica 1": _boom, **RETURNS}
-    return strategy.run(case.table("fn", known))
+    return strategy.run(returning(inputs["fn"]))
 
 
 # The classes of TensorFlow's contexts, outside of strategies and in them.

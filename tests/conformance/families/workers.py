@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 import time
 from typing import Any
 
@@ -46,14 +47,15 @@ def _facts(case: Case) -> Any:
 
 
 def _run(case: Case) -> Any:
-    return case.strategy.run(case.table("fn", running.RETURNS))
+    return case.strategy.run(running.returning(case.inputs["fn"]))
 
 
 def _local_results(case: Case) -> Any:
-    known = {
-        "run(replica_id)": lambda: case.strategy.run(running.RETURNS["replica_id"])
-    }
-    return case.strategy.experimental_local_results(case.table("value", known)())
+    found = re.fullmatch(r"run\((.*)\)", case.inputs["value"])
+    if found is None:
+        raise NotUnderstood(f"value {case.inputs['value']!r}")
+    result = case.strategy.run(running.returning(found[1]))
+    return case.strategy.experimental_local_results(result)
 
 
 def _reduce(case: Case) -> Any:

@@ -87,6 +87,19 @@ def test_from_function_goes_on_until_all_are_done(strategy, rank):
         len(shared)
 
 
+@pytest.mark.ranks(2)
+def test_from_function_of_two_local_replicas(rank):
+    strategy = distribute.MultiWorkerMirroredStrategy(devices=["CPU:0", "CPU:1"])
+
+    def make(context):
+        assert (context.num_input_pipelines, context.num_replicas_in_sync) == (2, 4)
+        return Dataset.range(1 + 2 * context.input_pipeline_id).batch(1)
+
+    shared = strategy.distribute_datasets_from_function(make)
+    found = [[part.tolist() for part in step.values] for step in shared]
+    assert found == ([[[0], []], [[], []]], [[[0], [1]], [[2], []]])[rank]
+
+
 @pytest.mark.ranks(2, 3)
 def test_a_rank_that_never_had_a_batch_learns_what_one_is(strategy, comm):
     last = comm.size - 1
@@ -170,6 +183,33 @@ def test_a_rank_whose_input_fails_stops_all(strategy, comm):
         for step in shared:
             seen.append(step)
     assert len(seen) == 2
+    assert comm.all_reduce(1) == comm.size
+
+
+@pytest.mark.ranks(2, 3)
+def test_a_file_that_one_rank_lacks_is_told_on_all(strategy, comm, tmp_path):
+    if comm.rank != 1:
+        np.save(tmp_path / "rows.npy", np.arange(8))
+        (tmp_path / "rows.txt").write_text("1\n2\n")
+    path = tmp_path / "rows.npy"
+    options = data.Options()
+    options.experimental_distribute.auto_shard_policy = AutoShardPolicy.DATA
+    dataset = Dataset.from_npy(path).batch(4).with_options(options)
+    expected = FileNotFoundError if comm.rank == 1 else InputError
+    with pytest.raises(expected, match="rows"):
+        strategy.experimental_distribute_dataset(dataset)
+    lines = Dataset.from_text(tmp_path / "rows.txt").batch(4).with_options(options)
+    shared = strategy.experimental_distribute_dataset(lines)
+    with pytest.raises(expected, match="rows"):
+        next(iter(shared))
+
+    def make(context):
+        if comm.rank == 1:
+            raise FileNotFoundError("rows")
+        return dataset
+
+    with pytest.raises(expected, match="rows"):
+        strategy.distribute_datasets_from_function(make)
     assert comm.all_reduce(1) == comm.size
 
 

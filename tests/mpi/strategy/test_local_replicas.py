@@ -235,4 +235,39 @@ def test_registered_packs_are_reduced_where_they_are(several, comm, count, op, d
     for at, part in enumerate(local(several, five)):
         assert part == pytest.approx(5 * total)
         assert local(several, four)[at] == pytest.approx(4 * total)
-    assert several.extended.last_communication.tensors == 2
+
+
+@pytest.mark.parametrize("op", ["SUM", "MEAN"])
+@pytest.mark.parametrize("pack", [0, 1, 20, 1 << 20])
+def test_a_reduction_that_was_started_comes_pack_by_pack(several, count, op, pack):
+    options = distribute.CommunicationOptions(bytes_per_pack=pack)
+    total = sum(range(count)) / (count if op == "MEAN" else 1)
+
+    def replica():
+        context = distribute.get_replica_context()
+        value = [np.full(at + 1, number() + at, np.float32) for at in range(5)]
+        reduction = context.start_all_reduce(op, value, options)
+        places = []
+        for place, array in reduction:
+            its = total + place * (1 if op == "MEAN" else count)
+            assert array.tolist() == [np.float32(its)] * (place + 1)
+            array += 100  # this replica's own
+            places.append(place)
+        nest = context.start_all_reduce(op, {"b": np.float64(1), "a": [np.int32(2)]})
+        found = nest.wait()
+        assert found["b"] * 2 == found["a"][0]
+        return places
+
+    assert several.run(replica) == [4, 3, 2, 1, 0]
+
+
+@pytest.mark.ranks(2, 3)
+def test_a_started_reduction_that_cannot_be_is_an_error_on_every_rank(several, comm):
+    def replica():
+        context = distribute.get_replica_context()
+        length = 3 if number() == 1 else 2
+        return context.start_all_reduce("SUM", np.ones(length)).wait()
+
+    with pytest.raises(ValueError, match="shape"):
+        several.run(replica)
+    assert several.reduce("MEAN", 1.0, axis=None) == 1

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import product
 
 import numpy as np
 import pytest
@@ -64,12 +65,12 @@ def test_nothing_to_restore():
 
 def test_narrow_floats(tmp_path):
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    for dtype in (np.float16, ml_dtypes.bfloat16):
-        saved, restored = (Variable(np.full(3, x, dtype)) for x in (1.5, 0))
+    for dtype, shape in product((np.float16, ml_dtypes.bfloat16), ((3,), (), (0, 2))):
+        saved, restored = (Variable(np.full(shape, x, dtype)) for x in (1.5, 0))
         path = Checkpoint(v=saved).write(tmp_path / "x")
         Checkpoint(v=restored).restore(path)
         assert restored.dtype == dtype
-        assert restored.numpy().tolist() == [1.5] * 3
+        assert restored.numpy().tolist() == np.full(shape, 1.5).tolist()
 
 
 @pytest.mark.parametrize(
@@ -172,6 +173,36 @@ def test_a_disk_that_will_not(tmp_path):
     assert checkpoint.save_counter == 0
 
 
+FULL = """
+import resource, sys, numpy as np, strategy
+value = strategy.Variable(np.zeros(100_000))
+manager = strategy.CheckpointManager(strategy.Checkpoint(v=value), sys.argv[1], 2)
+manager.save()
+value.assign(np.ones(100_000))
+resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
+try:
+    manager.save()
+except OSError as error:
+    print(type(error).__name__, manager.latest_checkpoint)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+print(manager.save())
+"""
+
+
+def test_a_disk_that_is_full_in_the_middle(tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-c", FULL, tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    first, second = tmp_path / "ckpt-1.npz", tmp_path / "ckpt-2.npz"
+    assert ended.stdout.split() == ["OSError", str(first), str(second)], ended.stderr
+    assert (file.read(first)[0]["v"] == 0).all()
+    assert (file.read(second)[0]["v"] == 1).all()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_the_manager_keeps_the_latest(tmp_path):
     step = Variable(0)
     manager = CheckpointManager(Checkpoint(step=step), tmp_path / "runs", 2)
@@ -196,44 +227,77 @@ def test_the_manager_keeps_the_latest(tmp_path):
 
 
 SAVER = """
-import sys, numpy as np, strategy
+import os, signal, sys, numpy as np, strategy
+folder, kill_in = sys.argv[1], sys.argv[2]
 step = strategy.Variable(0)
-arrays = [strategy.Variable(np.zeros(1 << 18)) for _ in range(4)]
+arrays = [strategy.Variable(np.zeros(1 << 17)) for _ in range(4)]
 checkpoint = strategy.Checkpoint(step=step, arrays=arrays)
-manager = strategy.CheckpointManager(checkpoint, sys.argv[1], max_to_keep=3)
+manager = strategy.CheckpointManager(checkpoint, folder, max_to_keep=3)
 manager.restore_or_initialize()
+begun = int(step)
+
+def die(*arguments):
+    os.kill(os.getpid(), signal.SIGKILL)
+
 while True:
     step.assign_add(1)
     for array in arrays:
-        array.assign(np.full(1 << 18, float(step.numpy())))
+        array.assign(np.full(1 << 17, float(step.numpy())))
+    if kill_in and int(step) == begun + 2:
+        setattr(os, kill_in, die)
     manager.save()
     print(int(step), flush=True)
 """
 
 
-def test_kill_9_in_the_middle_of_a_save(tmp_path):
+def begin(folder, kill_in=""):
+    return subprocess.Popen(
+        [sys.executable, "-c", SAVER, folder, kill_in],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def assert_all_whole(folder):
+    """Check every file that has its name; return the step of the newest."""
+    steps = []
+    for path in file.numbered(folder, "ckpt").values():
+        arrays, _ = file.read(path)
+        assert all((arrays[f"arrays/{i}"] == arrays["step"]).all() for i in range(4))
+        steps.append(int(arrays["step"]))
+    return steps[-1]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_kill_9_in_the_middle_of_a_save(tmp_path, call):
+    """Twice: the second run goes on from what the first one has left."""
+    for saved in (1, 2):
+        process = begin(tmp_path, call)
+        printed, _ = process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGKILL
+        assert printed.split() == [str(saved)]
+        assert [path.name for path in tmp_path.glob("*" + file.PARTIAL)] == [
+            f"ckpt-{saved + 1}.npz.{process.pid}{file.PARTIAL}"
+        ]
+        assert assert_all_whole(tmp_path) == saved
+
+
+def test_two_processes_that_save_to_one_place(tmp_path):
+    """Wrong, but what is there is what one of them has written."""
+    processes = [begin(tmp_path, "replace") for _ in range(2)]
+    for process in processes:
+        process.communicate(timeout=60)
+    assert assert_all_whole(tmp_path) in (1, 2)  # one may have begun after the other
+
+
+def test_kill_9_at_any_time(tmp_path):
     """Whatever was said to be saved is there, whole, and the next run goes on."""
-    saved = middle = 0
-    for _ in range(5):
-        process = subprocess.Popen(
-            [sys.executable, "-c", SAVER, tmp_path], stdout=subprocess.PIPE, text=True
-        )
+    for wait_s in (0.01, 0.02, 0.03):
+        process = begin(tmp_path)
         try:
-            process.stdout.readline()
-            deadline = time.monotonic() + 20
-            while time.monotonic() < deadline:
-                if list(tmp_path.glob("*" + file.PARTIAL)):
-                    break
+            first = process.stdout.readline()
+            time.sleep(wait_s)
         finally:
-            os.kill(process.pid, signal.SIGKILL)
-            rest, _ = process.communicate(timeout=20)
-        middle += bool(list(tmp_path.glob("*" + file.PARTIAL)))
-        saved = int(rest.split()[-1]) if rest.strip() else saved
-        for path in tmp_path.glob("*.npz"):
-            arrays, _ = file.read(path)
-            assert all(
-                (arrays[f"arrays/{i}"] == arrays["step"]).all() for i in range(4)
-            )
-        newest = max(file.numbered(tmp_path, "ckpt").items())[1]
-        assert file.read(newest)[0]["step"] >= saved
-    assert middle > 0
+            process.kill()
+            rest, _ = process.communicate(timeout=60)
+        assert assert_all_whole(tmp_path) >= int((first + rest).split()[-1])

@@ -130,6 +130,26 @@ def test_nccl_is_refused_between_replicas_in_host_memory():
             distribute.NcclAllReduce(num_packs=count)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: distribute.MirroredStrategy(["CPU:0", "CPU:1"]),
+        lambda: distribute.CentralStorageStrategy(["CPU:0", "CPU:1"]),
+    ],
+)
+def test_nccl_is_refused_in_a_replica_too(make):
+    strategy = make()
+    options = distribute.CommunicationOptions(implementation="NCCL")
+
+    def replica(method):
+        context = distribute.get_replica_context()
+        return getattr(context, method)("SUM", np.ones(1), options)
+
+    for method in ("all_reduce", "start_all_reduce"):
+        with pytest.raises(collectives.UnsupportedError, match="no GPU"):
+            strategy.run(replica, args=(method,))
+
+
 def test_hints_without_use_are_told():
     two = distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     value = PerReplica([np.ones(4), np.ones(4)])

@@ -1,5 +1,6 @@
 import pytest
 
+import collectives
 import strategy as distribute
 from strategy import StructureError
 from strategy.devices import canonical, local_devices
@@ -39,6 +40,19 @@ def test_what_names_no_device(given):
 def test_devices_that_are_not_those_of_one_process(given, error):
     with pytest.raises(error, match="devices are"):
         distribute.MirroredStrategy(given)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: distribute.MirroredStrategy(["GPU:0", "GPU:1"]),
+        lambda: distribute.OneDeviceStrategy("/gpu:0"),
+        lambda: distribute.experimental.CentralStorageStrategy(["CPU:0", "GPU:0"]),
+    ],
+)
+def test_gpus_are_refused_instead_of_quietly_not_used(make):
+    with pytest.raises(collectives.UnsupportedError, match=r"GPU:0.*host memory"):
+        make()
 
 
 def test_without_devices_there_is_one():

@@ -1,4 +1,4 @@
-"""Every line of ours in docs/migrating.md runs."""
+"""Every line of ours in docs/migrating.md and docs/strategies.md runs."""
 
 import re
 from pathlib import Path
@@ -9,8 +9,14 @@ import pytest
 import strategy as distribute
 from strategy import PerReplica
 
-TEXT = (Path(__file__).parents[3] / "docs" / "migrating.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+DOCS = Path(__file__).parents[3] / "docs"
+TEXT = (DOCS / "migrating.md").read_text(encoding="utf-8")
+
+
+def blocks(text):
+    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
 OUTSIDE, INSIDE = (
     re.findall(r"^\| .* \| `([^|]+)` \|$", part, re.MULTILINE)
     for part in TEXT.split("Inside `run`")
@@ -21,7 +27,7 @@ OUTSIDE, INSIDE = (
 def program():
     """Return the names that all blocks together leave."""
     names = {}
-    for block in BLOCKS:
+    for block in blocks(TEXT):
         exec(block, names)
     return names
 
@@ -33,7 +39,7 @@ def names(program):
 
 
 def test_every_block_runs(program):
-    assert len(BLOCKS) > 5
+    assert len(blocks(TEXT)) > 5
     assert np.allclose(program["weight"], [[1], [2], [3]], atol=0.1)
 
 
@@ -53,3 +59,12 @@ def test_every_line_of_ours_inside_run_runs(names):
         return mine["context"].num_replicas_in_sync
 
     assert distribute.MirroredStrategy(["CPU:0", "CPU:1"]).run(replica) == 2
+
+
+def test_every_block_about_strategies_runs():
+    names = {}
+    made = blocks((DOCS / "strategies.md").read_text(encoding="utf-8"))
+    assert len(made) == 5
+    for block in made:
+        exec(block, names)
+    assert names["weights"][0].numpy().tolist() == [-0.1] * 3

@@ -228,8 +228,9 @@ def test_the_command(capsys, monkeypatch):
     assert strategy.cluster_resolver.task_type == "chief"
     assert main([]) == 0
     assert "   0  worker 0      " in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        main(["--jobs", "chief"])
+    assert main(["--jobs", "chief"]) == 2
+    assert "'chief'; wanted JOB=N" in capsys.readouterr().err
+    assert main(["--help"]) == 0
 
 
 def test_tf_config_of_several_hosts_and_no_mpirun(tmp_path):

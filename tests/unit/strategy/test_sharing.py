@@ -11,8 +11,8 @@ import strategy as distribute
 from strategy import InputContext, InputOptions, InputReplicationMode, data
 from strategy.data import SHARD_HINT, AutoShardPolicy, Dataset
 from strategy.data.sharing import Share, batch_sizes, pieces_of
-from strategy.distributed_dataset import distribute as share_out
-from strategy.distributed_dataset import from_function
+from strategy.input_pipelines import distribute as share_out
+from strategy.input_pipelines import from_function
 
 MANY = [(workers, local) for workers, local in product(range(1, 6), range(1, 4))]
 
@@ -82,6 +82,17 @@ def test_file_gives_every_element_once(
         assert set(seen) <= set(everything)
     else:
         assert sorted(seen) == everything
+
+
+@pytest.mark.parametrize(("workers", "local"), MANY)
+@settings(max_examples=25, deadline=None)
+@given(rows=st.integers(0, 40), batch=st.integers(1, 12))
+def test_hint_gives_every_element_once(workers, local, rows, batch):
+    dataset = Dataset.range(rows).shuffle().shard(SHARD_HINT, SHARD_HINT).batch(batch)
+    dataset = with_policy(dataset, AutoShardPolicy.HINT)
+    all_ = shares(workers, local)
+    seen = [x for share in all_ for piece in pieces(dataset, share) for x in piece]
+    assert sorted(seen) == [*range(rows)]
 
 
 @given(st.integers(0, 50), st.integers(1, 6), st.integers(1, 4))
@@ -241,6 +252,13 @@ def test_input_options_that_contradict():
             from_function(lambda _: [], InputContext(), options=options)
 
 
+def test_an_iteration_that_is_asked_for_by_number():
+    shared = share_out(Dataset.range(20).shuffle().batch(20), InputContext(1, 0, 2))
+    epochs = [values(shared) for _ in range(3)]
+    assert epochs[0] != epochs[2]
+    assert values(shared.iteration(2)) == values(shared.iteration(2)) == epochs[2]
+
+
 def test_the_end_of_an_iterator():
     steps = iter(share_out(Dataset.range(3).batch(2), InputContext(1, 0, 2)))
     optionals = [steps.get_next_as_optional() for _ in range(3)]
@@ -276,6 +294,13 @@ def test_one_replica_sees_all_and_bare():
 def test_any_iterable_of_batches_will_do():
     shared = share_out([[0, 1, 2], np.arange(2)], InputContext(1, 0, 2))
     assert values(shared) == values(shared) == [[[0, 1], [2]], [[0], [1]]]
+
+
+def test_an_iterator_has_one_epoch_and_says_so():
+    shared = share_out(iter([np.arange(2), np.arange(4)]), InputContext(1, 0, 2))
+    assert values(shared) == [[[0], [1]], [[0, 1], [2, 3]]]
+    with pytest.raises(ValueError, match="second time"):
+        values(shared)
 
 
 def test_the_default_strategy_gives_the_dataset_back():
