@@ -50,13 +50,13 @@ def finished(op: ReduceOp, total: Any, count: int, dtype: np.dtype[Any]) -> Any:
         return total.astype(dtype, copy=False)
     result = mean_dtype(dtype)
     if count > 1:
-        total = np.true_divide(total, count, dtype=_wide(result))
+        total = np.true_divide(total, count, dtype=sum_dtype(result))
     return total.astype(result, copy=False)
 
 
 def wide_sum(parts: Sequence[Any]) -> Any:
     """Return the sum of arrays, of 16-bit floats in float32."""
-    wide = _wide(parts[0].dtype)
+    wide = sum_dtype(parts[0].dtype)
     if len(parts) == 1:
         return parts[0].astype(wide, copy=False)
     total = np.add(parts[0], parts[1], dtype=wide)
@@ -115,6 +115,7 @@ def _reduced_slices(op: ReduceOp, parts: Sequence[Any]) -> IndexedSlices:
     return total if op is ReduceOp.SUM else total.divided_by(len(parts))
 
 
-def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype to add arrays of `dtype` in: float32 for 16-bit floats."""
     narrow = dtype.itemsize == 2 and dtype.kind in "fV"
     return np.dtype(np.float32) if narrow else dtype

@@ -12,7 +12,7 @@ from strategy.options import CommunicationOptions
 from strategy.reduce_op import ReduceOp
 from strategy.reduction import Reduction
 from strategy.replicas import Combine, Meeting
-from strategy.values import PerReplica, regroup, select
+from strategy.values import ArrayLike, PerReplica, regroup, select
 
 if TYPE_CHECKING:
     from strategy.base import Strategy
@@ -103,7 +103,7 @@ class ReplicaContext:
         extended = self._strategy.extended
         reduced = self.meet(
             f"all_reduce {op.value}",
-            nest.flatten(value),
+            _leaves(value),
             lambda lists: extended.all_reduce_lists(op, lists, options),
         )
         return nest.unflatten(value, reduced)
@@ -123,7 +123,7 @@ class ReplicaContext:
         extended = self._strategy.extended
         packs = self.meet(
             f"start_all_reduce {op.value}",
-            nest.flatten(value),
+            _leaves(value),
             lambda lists: extended.start_all_reduce_lists(op, lists, options),
         )
         return Reduction(value, packs)
@@ -138,7 +138,7 @@ class ReplicaContext:
         extended = self._strategy.extended
         gathered = self.meet(
             f"all_gather along {axis}",
-            nest.flatten(value),
+            _leaves(value),
             lambda lists: extended.all_gather_lists(lists, axis, options),
         )
         return nest.unflatten(value, gathered)
@@ -168,6 +168,17 @@ class ReplicaContext:
 
     def __repr__(self) -> str:
         return f"<replica {self._replica_id} of {self.num_replicas_in_sync}>"
+
+
+def _leaves(value: Any) -> list[Any]:
+    """Return the leaves of a nest; of a variable what this replica reads.
+
+    Where the replicas meet, a variable would be read as outside of them.
+    """
+    return [
+        leaf.read_value() if isinstance(leaf, ArrayLike) else leaf
+        for leaf in nest.flatten(value)
+    ]
 
 
 def get_strategy() -> Strategy:
