@@ -248,7 +248,9 @@ class CollectiveAllReduce(CrossDeviceOps):
             return [local_reduce.reduced(op, parts) for parts in values]
         results = []
         for parts in values:
-            mine = local_reduce.reduced(ReduceOp.SUM, parts)
+            mine = or_refusal(partial(local_reduce.reduced, ReduceOp.SUM, parts))
+            if isinstance(mine, Refusal):
+                comm.all_gather(mine)
             rows = comm.all_gather(mine.values, axis=0)
             numbers = comm.all_gather(mine.indices, axis=0)
             total = IndexedSlices(rows, numbers, mine.dense_shape)

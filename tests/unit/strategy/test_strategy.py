@@ -134,3 +134,16 @@ def test_batch_reduce_wants_pairs_with_destinations(strategy):
     for nowhere in ("", None, [1]):
         with pytest.raises(ValueError, match="destinations"):
             extended.reduce_to("SUM", 1.0, nowhere)
+
+
+def test_a_nest_along_an_axis_is_refused_in_words(strategy):
+    with pytest.raises(TypeError, match="each by itself"):
+        strategy.reduce("MEAN", (PerReplica([np.ones(2)]), np.ones(2)), axis=0)
+
+
+def test_options_that_are_none_are_refused_in_words():
+    mirrored = distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with pytest.raises(ValueError, match="wanted a CommunicationOptions"):
+        mirrored.run(
+            lambda: distribute.get_replica_context().all_reduce("SUM", np.ones(1), 3)
+        )
