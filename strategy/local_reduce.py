@@ -92,7 +92,7 @@ def check_axis(parts: Sequence[Any], axis: int) -> None:
 
 def check_numbers(dtype: np.dtype[Any], doing: str) -> None:
     """Raise `ElementTypeError` unless arrays of `dtype` hold numbers."""
-    if dtype.kind not in "iufcV":  # V: bfloat16 and its kin
+    if dtype.kind not in "iufcV" or dtype.type is np.void:  # V: bfloat16 and its kin
         raise ElementTypeError(f"{doing} of dtype {dtype}; wanted numbers")
 
 
@@ -116,6 +116,9 @@ def _reduced_slices(op: ReduceOp, parts: Sequence[Any]) -> IndexedSlices:
 
 
 def sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype to add arrays of `dtype` in: float32 for 16-bit floats."""
+    """Return the dtype to add arrays of `dtype` in: float32 for 16-bit floats.
+
+    It has the byte order of this machine, which is all that NumPy adds in.
+    """
     narrow = dtype.itemsize == 2 and dtype.kind in "fV"
-    return np.dtype(np.float32) if narrow else dtype
+    return np.dtype(np.float32) if narrow else dtype.newbyteorder("=")

@@ -101,12 +101,13 @@ class ReplicaContext:
         """
         op = ReduceOp.parse(reduce_op)
         extended = self._strategy.extended
+        given = _leaves(value)
         reduced = self.meet(
             f"all_reduce {op.value}",
-            _leaves(value),
+            given,
             lambda lists: extended.all_reduce_lists(op, lists, options),
         )
-        return nest.unflatten(value, reduced)
+        return nest.unflatten(value, _own(reduced, given))
 
     def start_all_reduce(
         self,
@@ -133,15 +134,17 @@ class ReplicaContext:
     ) -> Any:
         """Return all replicas' values joined along `axis`, for each array in a nest.
 
-        Lengths along `axis` may differ. Raises `ValueError` for an axis from outside.
+        Lengths along `axis` may differ. The result is this replica's to change. Raises
+        `ValueError` for an axis from outside.
         """
         extended = self._strategy.extended
+        given = _leaves(value)
         gathered = self.meet(
             f"all_gather along {axis}",
-            _leaves(value),
+            given,
             lambda lists: extended.all_gather_lists(lists, axis, options),
         )
-        return nest.unflatten(value, gathered)
+        return nest.unflatten(value, _own(gathered, given))
 
     def meet(self, doing: str, given: Any, combine: Combine) -> Any:
         """Meet the other local replicas; return this one's part of what is combined.
@@ -178,6 +181,14 @@ def _leaves(value: Any) -> list[Any]:
     return [
         leaf.read_value() if isinstance(leaf, ArrayLike) else leaf
         for leaf in nest.flatten(value)
+    ]
+
+
+def _own(results: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    """Return results to change: of one replica they may be what was given."""
+    return [
+        new.copy() if new is old and isinstance(new, np.ndarray) else new
+        for new, old in zip(results, given, strict=True)
     ]
 
 

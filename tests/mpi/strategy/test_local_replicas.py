@@ -321,3 +321,23 @@ def test_a_replica_may_have_no_slices(several, count):
     for total in local(several, several.run(replica)):
         assert total.indices.tolist() == [j for i in range(count) for j in range(i)]
         assert total.indices.dtype.kind == "i"
+
+
+def test_the_mean_of_integer_packs_is_refused(several, comm, count):
+    packs = [comm.packs([np.zeros(2, np.int32)]) for _ in several.extended.replica_ids]
+
+    def replica():
+        mine = packs[number() % len(packs)].next()
+        mine[0][...] = number()
+        return distribute.get_replica_context().all_reduce("MEAN", mine)
+
+    with pytest.raises(TypeError, match="no room"):
+        several.run(replica)
+    assert several.reduce("MEAN", 1.0, axis=None) == 1
+
+
+def test_any_byte_order_adds_up(several, count):
+    value = several.experimental_distribute_values_from_function(
+        lambda context: np.arange(3, dtype=">f4")
+    )
+    assert several.reduce("SUM", value, None).tolist() == [0, count, 2 * count]
