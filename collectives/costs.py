@@ -22,9 +22,10 @@ Curve = tuple[tuple[float, float], ...]
 
 KINDS = {
     "call": "what a call takes before its algorithm: to prepare and to agree",
-    "quick": "the same for an all-reduce where all share a board (express.py)",
+    "mail": "a whole all-reduce that is done when the ranks of a host have agreed",
     "hand_over": "all ranks of a host wait for each other",
-    "store": "every rank puts bytes into the window, and takes as many out of it",
+    "store": "every rank puts bytes into the window, and takes as many out of it, with "
+    "a hand-over for each slot",
     "reduce": "every rank adds two arrays in its own memory",
     "read": "every rank reads a peer's memory",
     "near_copy": "every rank exchanges bytes with others on its host",
@@ -35,8 +36,12 @@ KINDS = {
 """Kinds of moves. Bytes are those that one rank sends, stores, reads or adds; for
 `far`, those that leave a host in that step, of all of its ranks."""
 
-NATIVE = "native_"
-"""What the kind of a whole call by the MPI begins with; then comes the collective."""
+BY = " by "
+
+
+def whole(collective: str, algorithm: str) -> str:
+    """Return the kind of a whole call; of no use for another number of ranks."""
+    return f"{collective}{BY}{algorithm}"
 
 
 class Move(NamedTuple):
@@ -65,9 +70,9 @@ class Costs:
         """
         return sum(m.times * on(self.curves[m.kind], m.nbytes) for m in moves)
 
-    def without_native(self) -> Costs:
+    def without_whole(self) -> Costs:
         """Return those that do not depend on how many ranks there are."""
-        return Costs({k: c for k, c in self.curves.items() if not k.startswith(NATIVE)})
+        return Costs({kind: c for kind, c in self.curves.items() if BY not in kind})
 
     def over(self, other: Costs) -> Costs:
         """Return these curves, and the other's where there are none."""

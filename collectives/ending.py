@@ -26,6 +26,15 @@ def say(text: str) -> None:
         sys.stderr.flush()
 
 
+_not_before = 0.0
+
+
+def linger(seconds: float) -> None:
+    """Do not end the job for so long: other ranks are about to say what they know."""
+    global _not_before
+    _not_before = time.monotonic() + seconds
+
+
 def end_job(status: int) -> NoReturn:
     """Abort every rank of the job with `status` (at least 1); never returns.
 
@@ -38,7 +47,7 @@ def end_job(status: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with suppress(*CLOSED):
             stream.flush()
-    time.sleep(DRAIN_S)
+    time.sleep(max(DRAIN_S, _not_before - time.monotonic()))
     status = status if 0 < status < 256 else 1
     _arm_alarm()
     module = sys.modules.get("mpi4py.MPI")

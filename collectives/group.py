@@ -121,7 +121,8 @@ class Group:
         if board is not None:
             self.use_board(board)
         crowded = topology.cores < topology.local_size  # a peer may need this core
-        self.spins = 0 if crowded else SPINS
+        # A message from another host takes longer than a spin is good for.
+        self.spins = 0 if crowded or len(topology.hosts) > 1 else SPINS
         self.looks: Looks = (YIELDS, yield_core) if crowded else (SPINS, None)
         self.window: Window | None = None
         """Memory to work in together; see opening.py."""

@@ -63,3 +63,12 @@ def _lanes(host_of: tuple[int, ...], rank: int, most: int) -> Lanes:
         mine=tuple(lane for lane in range(lanes) if lane % locals_ == place),
         far=tuple((here + step) % count for step in range(1, count)),
     )
+
+
+@lru_cache(64)
+def around_hosts(host_of: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the ranks in an order in which those of a host come together.
+
+    Around such a ring each host sends to one other host only.
+    """
+    return tuple(sorted(range(len(host_of)), key=host_of.__getitem__))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from collectives.ending import linger
 from collectives.group import Group
 
 GRACE_S = 1.0  # those who wait look every 0.05 s whether they are asked
@@ -12,12 +13,7 @@ MOST_ASKED = 1024
 """In larger groups nobody asks: all would ask all, at a time when little works."""
 
 
-def missing(
-    group: Group,
-    timeout_s: float,
-    peers: Sequence[int] | None = None,
-    first: bool = True,
-) -> str:
+def missing(group: Group, timeout_s: float, peers: Sequence[int] | None = None) -> str:
     """Return who has not arrived and what each was last seen doing.
 
     Ranks of other hosts are asked, which takes up to `GRACE_S`; afterwards the call
@@ -27,8 +23,6 @@ def missing(
         group: the ranks.
         timeout_s: the deadline that has passed; asking takes no longer than that.
         peers: whom the call was about, where that is not all; only they are asked.
-        first: whether nobody else has given up the call before. Who has may end the
-            job once he has waited for the answers; the others must be done earlier.
     """
     seen = group.absent(peers)
     if peers is None and group.one_board:
@@ -41,8 +35,10 @@ def missing(
         unseen = f"{len(far)} ranks are on other hosts and cannot be seen from here"
         return "; ".join([*seen_here, unseen])
     asked = others if peers is None else sorted(far)
-    grace_s = min(GRACE_S, timeout_s) / (1 if first else 2)
+    grace_s = min(GRACE_S, timeout_s)
     answers = group.rollcall.ask(asked, group.presence(), grace_s)
+    if peers is None:
+        linger(grace_s)  # the others have begun to ask a moment later
     for rank in sorted(far & answers.keys()):
         seen.update({r: s for r, s in answers[rank].sightings.items() if r in far})
         if peers is not None or answers[rank].sequence != group.sequence:

@@ -17,9 +17,10 @@ from typing import NamedTuple
 from collectives import schedules
 from collectives.costs import Move
 from collectives.schedules import Schedule, Step
-from collectives.window import MAIL_BYTES, slot_bytes
+from collectives.window import MAIL_BYTES
 
 SEGMENT_BYTES = 512 << 10
+TWO_LEVELS = "hierarchical", "hierarchical_copy"
 RIDE_BYTES = 64 << 10  # what travels with the agreement across hosts
 
 
@@ -170,9 +171,8 @@ def scheduled(
 def _windowed(stored: float, added: float, place: Place, nbytes: float) -> list[Move]:
     """Return moves through a window: shares of (p-1)/p n that are stored and added."""
     share = nbytes * (place.ranks - 1) / place.ranks
-    rounds = max(1, -(-nbytes // slot_bytes(place.ranks)))
     return [
-        Move("hand_over", 0, rounds + 1),
+        Move("hand_over"),
         Move("store", share * stored),
         *([Move("reduce", share * added)] if added else []),
     ]
@@ -185,9 +185,8 @@ def mail_bytes(ranks: int) -> int:
 
 def _shared_all_reduce(place: Place, nbytes: float) -> list[Move]:
     if nbytes > mail_bytes(place.ranks):
-        first, *others = _windowed(1, 1, place, nbytes)
-        return [first._replace(times=first.times - 1), *others]  # one when they agree
-    return [Move("store", nbytes), Move("reduce", nbytes, place.ranks - 1)]
+        return _windowed(1, 1, place, nbytes)[1:]  # it begins before they agree
+    return [Move("mail", nbytes)]
 
 
 def _whole(added: bool, place: Place, nbytes: float) -> list[Move]:
@@ -220,17 +219,15 @@ def _lanes_of_all(collective: str, place: Place, nbytes: float) -> list[Move]:
     Of what happens inside a host only the first and the last segment is waited for.
     """
     host = Place(place.per_host, place.per_host)
-    few = min(nbytes, SEGMENT_BYTES) if place.hosts > 1 else nbytes
-    inside = _windowed(1, 1, host, few) if host.ranks > 1 else []
-    return [*inside, *_across(collective, place, nbytes)]
+    few = min(nbytes, SEGMENT_BYTES)
+    return [*_windowed(1, 1, host, few), *_across(collective, place, nbytes)]
 
 
 def _through_one(place: Place, nbytes: float) -> list[Move]:
     """Return the moves of `hierarchical_copy`: to one rank a host, across, and back."""
     host = Place(place.per_host, place.per_host)
     inside = [*_windowed(1, 1, host, nbytes), *_whole(False, host, nbytes)]
-    across = _across("all_reduce", place, nbytes)
-    return [*(inside if host.ranks > 1 else []), *across]
+    return [*inside, *_across("all_reduce", place, nbytes)]
 
 
 FORMULAS: dict[str, dict[str, Callable[[Place, float], list[Move]]]] = {
@@ -266,7 +263,10 @@ FORMULAS: dict[str, dict[str, Callable[[Place, float], list[Move]]]] = {
         "shared": partial(_windowed, 1, 0),
         "hierarchical": partial(_lanes_of_all, "gather"),
     },
-    "scatter": {"shared": partial(_windowed, 1, 0)},
+    "scatter": {
+        "shared": partial(_windowed, 1, 0),
+        "hierarchical": partial(_lanes_of_all, "scatter"),
+    },
     "all_to_all": {
         "shared": partial(_windowed, 1, 0),
         "hierarchical": partial(_lanes_of_all, "all_to_all"),
@@ -286,8 +286,11 @@ def moves(
         nbytes: size of the whole array, as it travels.
 
     Returns:
-        The moves; None where nobody knows: the MPI's own.
+        The moves; None where nobody knows: the MPI's own, and two levels where there
+        is but one.
     """
+    if algorithm in TWO_LEVELS and 1 in (place.hosts, place.per_host):
+        return None
     formula = FORMULAS[collective].get(algorithm)
     if formula is not None:
         found = formula(place, nbytes)
@@ -298,10 +301,4 @@ def moves(
     rides = algorithm == "recursive_doubling" and nbytes <= RIDE_BYTES
     if rides and place.hosts > 1:
         return found
-    return [before(collective, place), *found]
-
-
-def before(collective: str, place: Place) -> Move:
-    """Return what comes before the algorithm: to prepare the call, and to agree."""
-    quick = collective == "all_reduce" and place.hosts == 1
-    return Move("quick" if quick else "call")
+    return found if found[:1] == [Move("mail", nbytes)] else [Move("call"), *found]

@@ -11,13 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from collectives.algorithms import ALGORITHMS, AUTO, NATIVE, TABLE, native
-from collectives.costs import NATIVE as WHOLE_CALL
-from collectives.costs import Move
+from collectives.costs import Move, whole
 from collectives.ending import say
 from collectives.errors import InvalidArgumentError, UnsupportedError
 from collectives.group import Group
 from collectives.kernels import Kernel
-from collectives.moves import RIDE_BYTES, before, moves
+from collectives.moves import RIDE_BYTES, moves
 from collectives.options import Options
 from collectives.ranges import OPEN, at, names, parse, written
 
@@ -115,6 +114,7 @@ def explained(
     if choice.rivals:
         heat = group.race.heat(collective, nbytes, choice.rivals)
         prices |= {name: s * 1e6 for name, s in heat.times_s().items()}
+    prices = {name: round(us, 1) for name, us in prices.items()}
     ranked = sorted(prices.items(), key=lambda one: one[1])
     predicted = prices.get(choice.algorithm)
     return replace(choice, predicted_us=predicted, alternatives=tuple(ranked))
@@ -196,8 +196,10 @@ def _refusal(
             return (
                 f"{nbytes} bytes; one MPI call gets {options.mpi_limit_bytes} at most"
             )
-        if kernel is not None:
-            return native.refusal(kernel)
+        crashes = native.crash(collective, group.topology)
+        if crashes or kernel is None:
+            return crashes
+        return native.refusal(kernel)
     return ""
 
 
@@ -289,13 +291,12 @@ def prices_us(
     place, costs = group.tuning.place, group.tuning.costs
     prices: dict[str, float] = {}
     for name in among:
-        found = moves(collective, name, place, nbytes)
+        measured = [Move(whole(collective, name), nbytes)]
+        known = costs.knows(measured)
+        found = measured if known else moves(collective, name, place, nbytes)
         if found is not None and costs.knows(found):
             prices[name] = costs.price_us(found)
-    whole = [before(collective, place), Move(WHOLE_CALL + collective, nbytes)]
-    if NATIVE in among and costs.knows(whole):
-        prices[NATIVE] = costs.price_us(whole)
-    elif NATIVE in among:
+    if NATIVE in among and NATIVE not in prices:
         rows = TABLE[collective]
         by_messages = [us for name, us in prices.items() if not rows[name].needs_window]
         guess = NATIVE_GUESS[place.hosts > 1]

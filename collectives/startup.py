@@ -12,6 +12,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from collectives.backing import LocalRanks, shared_arena
 from collectives.board import Board, board_bytes
 from collectives.communicator import Communicator
 from collectives.cycles import Waits
+from collectives.deriving import lowest_among
 from collectives.ending import say
 from collectives.errors import InvalidArgumentError, LaunchError, MismatchError
 from collectives.group import Group
@@ -36,6 +39,8 @@ from collectives.transport.loopback import alone
 from collectives.transport.mpi import MPIMessages, another
 from collectives.waiting import Liveness
 from collectives.watchdog import Guarded
+
+VERSION_TAGS = 0x6830  # one for each round of agreeing, some 20 at most
 
 _world: Communicator | None = None
 _roots: Counter[tuple[int, ...]] = Counter()
@@ -59,10 +64,25 @@ def world(options: Options | None = None) -> Communicator:
             f"options is {options!r}; wanted collectives.Options"
         )
     if _world is None:
-        _world = _make_world(options or Options.from_environment())
+        _world = _make_world(options or _options())
     if options is None:
         return _world
     return Communicator(_world._group, options, owner=False)
+
+
+def _options() -> Options:
+    """Return the options of the environment; an error in them ends the whole job.
+
+    Variables may be others on other hosts, whose ranks would wait for this one.
+    """
+    try:
+        return Options.from_environment()
+    except InvalidArgumentError:
+        several = read_launch().at_least > 1
+        if several and os.environ.get("RINGFOLD_ABORT", "1") != "0":
+            load_mpi(Options().timeout_s)  # without it there is no job to end
+            exits.install()
+        raise
 
 
 def from_mpi(mpi_comm: Any, options: Options | None = None) -> Communicator:
@@ -235,8 +255,22 @@ def _members(comm: Any) -> tuple[Members, int]:
 
 
 def _agree_on_versions(group: Group, options: Options) -> None:
-    """Raise everywhere if anything that must be the same is not."""
-    mine = {"ringfold": __version__, "numpy": np.__version__, **vars(options)}
+    """Raise everywhere if anything that must be the same is not.
+
+    Where all is well, that shows in numbers of rounds that grow with log(ranks); only
+    for an error does every rank hear what every other one has.
+    """
+    given = {field.name: getattr(options, field.name) for field in fields(options)}
+    mine = {"ringfold": __version__, "numpy": np.__version__, **given}
+    text = repr(sorted((name, str(value)) for name, value in mine.items()))
+    word = int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "big")
+    ranks, timeout_s = range(group.size), options.timeout_s
+    lowest, highest = (
+        sign * lowest_among(group, ranks, sign * word, VERSION_TAGS, timeout_s)
+        for sign in (1, -1)
+    )
+    if lowest == highest:
+        return
     everyone = [
         pickle.loads(data)
         for data in all_gather_bytes(group, pickle.dumps(mine), options.timeout_s)

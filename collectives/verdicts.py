@@ -71,7 +71,7 @@ def silence(
     what = f"made no progress for {timeout_s:g} s"
     if gave_up >= 0:
         what = f"has been given up by {group.called(gave_up)}, whose deadline passed"
-    who = missing(group, timeout_s, peers, gave_up < 0)
+    who = missing(group, timeout_s, peers)
     text = f"rank {group.rank}: {descriptor} #{group.sequence} {what}: {who}"
     group.broken = text
     return CollectiveTimeoutError(text)

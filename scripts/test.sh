@@ -48,7 +48,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 summary='^([0-9]+ [a-z]+|no tests ran).* in [0-9.]+s' # pytest's last line
 # What runs on pretended hosts as well, which share no memory.
-across_hosts=(tests/mpi/test_{matrix,hierarchical,all_reduce_many,deterministic}.py)
+across_hosts=(tests/mpi/test_{matrix,hierarchical,all_reduce_many,deterministic,tune}.py)
 table=()
 ran=0
 bad=0

@@ -20,7 +20,9 @@ from collectives.algorithms import (
 )
 from collectives.algorithms.stepwise import Task, run_schedule
 from collectives.kernels import Array
+from collectives.lanes import around_hosts
 from collectives.schedules import Schedule
+from collectives.schedules.step import in_places
 
 Start = Callable[[Task], Callable[[], None]]
 Flow = Callable[[Task, Sequence[Array], Sequence[Array]], None]
@@ -100,6 +102,20 @@ def _rooted(
     return run
 
 
+def _around(
+    make: Callable[..., Schedule], needed: Needed, rooted: bool = False
+) -> Callable[[Task], None]:
+    """Run a schedule of single blocks that goes around the ranks, host by host."""
+
+    def run(task: Task) -> None:
+        order = around_hosts(task.group.topology.host_of)
+        root = (order.index(task.root),) if rooted else ()
+        steps = make(order.index(task.group.rank), task.group.size, *root)
+        run_schedule(task, in_places(steps, order), needed(task))
+
+    return run
+
+
 NATIVE, SHARED, DIRECT, HIERARCHICAL = "native", "shared", "direct", "hierarchical"
 
 
@@ -170,7 +186,7 @@ TABLE: dict[str, dict[str, Algorithm]] = {
             "few steps and bytes, any ranks",
         ),
         "ring": Algorithm(
-            _stepwise(schedules.ring_all_reduce, everything),
+            _around(schedules.ring_all_reduce, everything),
             "fewest bytes, neighbours only",
         ),
         "exchange": Algorithm(
@@ -202,12 +218,13 @@ TABLE: dict[str, dict[str, Algorithm]] = {
         NATIVE: _native(native.reduce),
         SHARED: _shared(shared_sums.reduce, sums_stay=True),
         DIRECT: _direct(direct.reduce, sums_stay=True),
+        HIERARCHICAL: _hierarchical(hierarchical.reduce),
         "tree": Algorithm(
             _rooted(schedules.tree_reduce, everything_at_root),
             "fewest steps: small arrays",
         ),
         "ring": Algorithm(
-            _rooted(schedules.ring_reduce, everything_at_root),
+            _around(schedules.ring_reduce, everything_at_root, rooted=True),
             "shares the adding: large arrays",
         ),
         "chain": Algorithm(
@@ -220,12 +237,13 @@ TABLE: dict[str, dict[str, Algorithm]] = {
         NATIVE: _native(native.reduce_scatter),
         SHARED: _shared(shared.reduce_scatter, sums_stay=True),
         DIRECT: _direct(direct.reduce_scatter, sums_stay=True),
+        HIERARCHICAL: _hierarchical(hierarchical.reduce_scatter),
         "circulant": Algorithm(
             _stepwise(schedules.circulant_reduce_scatter, own_block),
             "fewest steps and bytes",
         ),
         "ring": Algorithm(
-            _stepwise(schedules.ring_reduce_scatter, own_block),
+            _around(schedules.ring_reduce_scatter, own_block),
             "fewest bytes, neighbours only",
         ),
         "exchange": Algorithm(
@@ -251,6 +269,7 @@ TABLE: dict[str, dict[str, Algorithm]] = {
         NATIVE: _native(native.broadcast),
         SHARED: _shared(shared.broadcast),
         DIRECT: _direct(direct.broadcast),
+        HIERARCHICAL: _hierarchical(hierarchical.broadcast),
         "tree": Algorithm(
             _rooted(schedules.tree_broadcast, everything_at_root), "fewest steps"
         ),
@@ -263,11 +282,12 @@ TABLE: dict[str, dict[str, Algorithm]] = {
         NATIVE: _native(native.all_gather),
         SHARED: _shared(shared.all_gather),
         DIRECT: _direct(direct.all_gather),
+        HIERARCHICAL: _hierarchical(hierarchical.all_gather),
         "circulant": Algorithm(
             _stepwise(schedules.circulant_all_gather, no_more), "fewest steps and bytes"
         ),
         "ring": Algorithm(
-            _stepwise(schedules.ring_all_gather, no_more),
+            _around(schedules.ring_all_gather, no_more),
             "fewest bytes, neighbours only",
         ),
     },

@@ -7,6 +7,7 @@ polled; the watchdog holds the deadline.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -19,6 +20,7 @@ from collectives.group import Group
 from collectives.kernels import Array, Kernel
 from collectives.missing import missing
 from collectives.partition import Bounds
+from collectives.topology import Topology
 from collectives.watchdog import Guarded
 
 MPI_OPS = {
@@ -42,6 +44,16 @@ def refusal(kernel: Kernel) -> str:
         return "Open MPI clips sums of 8 and 16 bit instead of wrapping them around"
     if kernel.op in ("min", "max") and kernel.kind in "ef":
         return "MPI libraries lose NaN in min and max"
+    return ""
+
+
+def crash(collective: str, topology: Topology) -> str:
+    """Return why the MPI's own call would end the job; empty when it does not."""
+    intel = topology.mpi is not None and topology.mpi.vendor == "Intel MPI"
+    uneven = len(set(Counter(topology.host_of).values())) > 1
+    if collective == "reduce" and intel and uneven:
+        # Seen with 2021.18: one float32 to rank 1, which shares a host with rank 0.
+        return "Intel MPI crashes in it when hosts have different numbers of ranks"
     return ""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.algorithms import native
+from collectives.algorithms import AUTO, native
 from collectives.algorithms.small import (
     all_gather_errors,
     all_gather_rows,
@@ -27,8 +27,10 @@ from collectives.errors import InvalidArgumentError
 from collectives.kernels import Array
 from collectives.partition import Bounds
 from collectives.plans import Planner
-from collectives.ranges import parse
+from collectives.ranges import OPEN, parse
 from collectives.selection import asked
+
+LARGEST = 1 << 40  # bytes
 
 
 def described(
@@ -71,9 +73,11 @@ def requested(
         UnsupportedError: it cannot be had.
     """
     name = asked(collective, planner.options, algorithm)
-    choices = [
-        planner.choose(collective, start, None, name) for start, _ in parse(name)
-    ]
+    ranges = parse(name)
+    sizes = [start for start, _ in ranges]
+    if any(one in (AUTO, OPEN) for _, one in ranges):
+        sizes.append(LARGEST)
+    choices = [planner.choose(collective, size, None, name) for size in sizes]
     return name, any(planner.wants_window(collective, one) for one in choices)
 
 

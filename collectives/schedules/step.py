@@ -7,6 +7,7 @@ counted modulo p: in a run that goes on past the end, block p is block 0 again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 Run = tuple[int, int]
@@ -46,3 +47,32 @@ def receive(peer: int, run: Run) -> Step:
 def blocks_of(first: int, count: int, size: int) -> Run:
     """Return the run of `count` blocks from `first` on, counted modulo `size`."""
     return (first % size, first % size + count)
+
+
+def in_places(schedule: Schedule, order: Sequence[int]) -> Schedule:
+    """Return a schedule made for places as one for the ranks that have them.
+
+    Args:
+        schedule: what the rank at one place does; its runs are single blocks.
+        order: the rank at each place; block and rank of a place go together.
+    """
+    size = len(order)
+    if tuple(order) == tuple(range(size)):
+        return schedule
+
+    def rank(place: int) -> int:
+        return order[place] if place >= 0 else -1
+
+    def block(run: Run) -> Run:
+        first, last = run
+        return (order[first % size], order[first % size] + 1) if first < last else run
+
+    return [
+        step._replace(
+            send_to=rank(step.send_to),
+            send=block(step.send),
+            receive_from=rank(step.receive_from),
+            receive=block(step.receive),
+        )
+        for step in schedule
+    ]

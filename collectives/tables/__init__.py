@@ -87,15 +87,17 @@ class Tuning:
     def __init__(self, tables: Sequence[Table], topology: Topology) -> None:
         """Take from the tables, and the shipped ones, what is about such a place."""
         mpi = topology.mpi.vendor if topology.mpi is not None else ""
-        caches = {0: "", 1: "one"}.get(len(topology.caches), "split")
         self.place = Place(len(topology.host_of), topology.most_per_host)
+        caches = {0: "", 1: "one"}.get(len(topology.caches), "split")
+        if self.place.hosts > 1:
+            caches = ""  # each rank knows of its own host only, and all must agree
         self.tables = nearest(tables, mpi, self.place, caches)
         costs = Costs({})
         # What happens inside of a host costs the same wherever other hosts are.
         near = Place(self.place.per_host, self.place.per_host)
         for table in (*self.tables, *nearest(tables, mpi, near, caches)):
             same = (table.ranks, table.hosts) == (self.place.ranks, self.place.hosts)
-            costs = costs.over(table.costs if same else table.costs.without_native())
+            costs = costs.over(table.costs if same else table.costs.without_whole())
         self.costs = costs
 
 

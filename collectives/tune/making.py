@@ -22,7 +22,7 @@ from collectives.topology import processor
 from collectives.tune.fitting import fit
 from collectives.tune.ruling import rules
 
-MOST_S = 12.0  # then prices decide what is left
+FIT_S, MOST_S = 8.0, 13.0  # of fitting, and of all; then prices decide what is left
 
 
 def run(comm: Communicator, output: str, argv: Sequence[str]) -> None:
@@ -60,7 +60,7 @@ def _measured(comm: Communicator, start: float, command: str) -> Table:
     }
     place = Place(comm.size, topology.most_per_host)
     vendor = mpi.vendor if mpi else ""
-    costs = fit(comm)
+    costs = fit(comm, FIT_S)
     table = Table(vendor, place.hosts, comm.size, caches, {}, costs, made)
     group, before = comm._group, comm._group.tables
     group.know((table,))

@@ -15,6 +15,8 @@ from collectives.moves import FORMULAS, SCHEDULES, Place, moves
 from collectives.tables import Tuning, read, shipped
 from collectives.topology import Topology
 
+ONE_HOST = "shared", "direct"
+
 
 class Prediction(NamedTuple):
     """What one call by one algorithm is thought to take."""
@@ -35,10 +37,9 @@ def predict(
     for nbytes in sizes:
         found = []
         for name in names:
-            made = moves(collective, name, place, nbytes) or []
-            fits = place.hosts > 1 if name.startswith("hier") else True
-            fits &= place.hosts == 1 if name in ("shared", "direct") else True
-            if fits and costs.knows(made):
+            made = moves(collective, name, place, nbytes)
+            fits = place.hosts == 1 or name not in ONE_HOST
+            if made is not None and fits and costs.knows(made):
                 us = costs.price_us(made)
                 found.append(Prediction(name, nbytes, us, factor * nbytes / us / 1e3))
         yield sorted(found, key=lambda one: one.us)

@@ -21,7 +21,7 @@ from collectives.kernels import kernel_for
 from collectives.tune.measuring import DTYPE, OP, Course
 
 SIZES = (*(8 << 2 * power for power in range(12)), 64 << 20)
-BUDGET_S = 1.0
+BUDGET_S = 2.0
 HOPELESS = 6.0  # times the lowest price: not measured
 
 

@@ -81,6 +81,8 @@ def _winner(
     close += [usual] if usual in able and usual not in close else []
     if len(close) == 1:
         return close[0]
+    if late and usual:
+        return usual
     if late or least > LONG_US:
         return min(close, key=lambda name: prices.get(name, 2 * least))
     times = _times(comm, course, collective, nbytes, close)

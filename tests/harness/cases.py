@@ -46,9 +46,9 @@ CELLS = [
 # So many results at least are compared on each MPI, for any number of ranks: of the few
 # cases, and of all. Fewer means that some were lost, whatever each test says.
 FLOORS = {
-    "MPICH": (10_300, 620_000),
-    "Open MPI": (10_300, 620_000),
-    "Intel MPI": (10_300, 620_000),
+    "MPICH": (11_500, 690_000),
+    "Open MPI": (11_500, 690_000),
+    "Intel MPI": (11_500, 690_000),
 }
 
 

@@ -8,7 +8,7 @@ with the ranks named and the traceback of the one that failed first. Only rank 0
 import os
 import shutil
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -75,11 +75,11 @@ def comm(request: pytest.FixtureRequest) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         if hosts:
             host_of = [int(host) for host in hosts.split(",")]
-            patch.setattr(startup, "_those_on_this_host", partial(_those_on, host_of))
+            patch.setattr(startup, "_those_on_this_host", partial(those_on, host_of))
         yield collectives.world()
 
 
-def _those_on(host_of: list[int], comm: Any) -> Any:
+def those_on(host_of: Sequence[int], comm: Any) -> Any:
     """Return the mpi4py communicator of the ranks of `comm` on a pretended host."""
     from mpi4py import MPI
 

@@ -49,7 +49,7 @@ def reports(folder, ranks):
     return texts
 
 
-@pytest.mark.parametrize("algorithm", ["ring", "native"])
+@pytest.mark.parametrize("algorithm", ["hierarchical", "native"])
 def test_a_host_that_is_cut_off_in_a_call(tmp_path, algorithm):
     body = f"ALGORITHM = {algorithm!r}\ndef middle(): pass\n"
     with hosts_up(2, "1gbit") as hosts:
@@ -60,15 +60,15 @@ def test_a_host_that_is_cut_off_in_a_call(tmp_path, algorithm):
         left = hosts.ranks_left()
     assert ended.returncode != 0
     assert not left
-    if algorithm == "ring":
+    if algorithm != "native":
         told = reports(tmp_path, range(4))
         for rank in range(4):
             far = "rank 2, rank 3 on node2" if rank < 2 else "rank 0, rank 1 on node1"
             assert f"no answer from {far}: busy, dead, or cut off" in told[rank]
             assert told[rank].startswith("CollectiveTimeoutError"), told[rank]
     else:
-        assert "is stuck in MPI_Allreduce (all_reduce #" in ended.stderr
-        assert "no answer from rank 2, rank 3 on node2" in ended.stderr
+        # The ranks of node1, who can be heard; in the call itself or just before it.
+        assert ended.stderr.count("no answer from rank 2, rank 3 on node2") >= 2
 
 
 def test_a_far_rank_that_is_busy_is_named_everywhere(tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from harness.hosts import hosts_up
-from harness.launch import run_mpi
+from harness.launch import installed, run_mpi
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +24,7 @@ if comm.rank == 0:
 """
 
 
-@pytest.mark.parametrize("ranks", ["2,2", "1,3", "1,2,1", "2,1,2"])
+@pytest.mark.parametrize("ranks", ["1,3", "2,1,2"])
 def test_ranks_see_where_they_are(ranks):
     counts = [int(count) for count in ranks.split(",")]
     names = [f"node{host + 1}" for host in range(len(counts))]
@@ -50,6 +50,9 @@ def test_every_algorithm_is_right_across_hosts(ranks):
         "-k",
         "few and float and not shared and not direct",
     ]
+    if installed().name == "impi":  # refused, as it would crash
+        refused = "test_a_few_of_each[reduce-native-float]"
+        what += ["--deselect", f"tests/mpi/test_matrix.py::{refused}"]
     with hosts_up(len(ranks.split(","))):
         ended = run_mpi(
             ranks, pytest_run, timeout=150, args=[*what, f"--rootdir={ROOT}"]

@@ -72,7 +72,7 @@ def test_bench_of_a_strategy(tmp_path):
         ("bench send --overlap", "send by 'mpi' cannot be started"),
         (
             "bnech",
-            "'bnech' is no command and no file; wanted bench, bench strategy, doctor",
+            "'bnech' is no command and no file; wanted bench, bench strategy, tune",
         ),
     ],
 )

@@ -167,3 +167,18 @@ except collectives.MismatchError as error:
     ended = run_mpi(2, script, timeout=ENDS_S, env={"RINGFOLD_TIMEOUT_S": "60"})
     text = "<the ranks run with different timeout_s: 60.0 on ranks [0]; 5.0 on ranks"
     assert ended.stdout.count(text) == 2, ended.stderr
+
+
+def test_a_wrong_option_on_one_rank_ends_the_job():
+    script = """
+import os
+import collectives
+from collectives.launcher import read_launch
+if read_launch().rank == 1:
+    os.environ["RINGFOLD_NONSENSE"] = "1"
+collectives.world().barrier()
+"""
+    ended = run_mpi(3, script, timeout=ENDS_S)
+    assert ended.returncode != 0
+    assert "RINGFOLD_NONSENSE is not an option" in ended.stderr
+    assert "rank 1 of 3 ends the job" in ended.stderr

@@ -48,6 +48,7 @@ def calls(without_shared_memory, monkeypatch):
     return counted
 
 
+@pytest.mark.one_host
 @pytest.mark.ranks(2, 3, 4, 5)
 @pytest.mark.parametrize("collective", collectives.ALGORITHMS)
 def test_beyond_the_limit_it_is_not_the_mpis_own(

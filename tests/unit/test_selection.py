@@ -15,21 +15,23 @@ from collectives.racing import Race
 from collectives.selection import check_option
 from collectives.selection import choose as choose_under
 from collectives.tables import Tuning
-from collectives.topology import Topology
+from collectives.topology import MPIFacts, Topology
 
 HOSTS = {True: ("a",), False: ("a", "b", "c")}
 HOST_OF = {True: (0, 0, 0), False: (0, 1, 2)}
 
 
 def group(native, one_board, no_window=""):
+    topology = Topology(0, HOSTS[one_board], HOST_OF[one_board], cores=3)
     return SimpleNamespace(
         native=native,
+        topology=topology,
         rank=0,
         size=3,
         one_board=one_board,
         no_window=no_window,
         not_direct="",
-        tuning=Tuning((), Topology(0, HOSTS[one_board], HOST_OF[one_board], cores=3)),
+        tuning=Tuning((), topology),
         race=Race(),
     )
 
@@ -109,6 +111,16 @@ def test_native_is_not_taken_where_an_mpi_would_be_wrong(op, dtype):
 def test_native_is_taken_where_it_is_right(op, dtype):
     kernel = kernel_for(op, np.dtype(dtype))
     assert choose("all_reduce", 8, kernel, WITH_MPI, "native").algorithm == "native"
+
+
+def test_native_is_not_taken_where_an_mpi_would_crash():
+    uneven = group(object(), False)
+    intel = MPIFacts("Intel MPI", "2021.18", "", "multiple")
+    uneven.topology = Topology(0, ("a", "b"), (0, 0, 1), cores=3, mpi=intel)
+    with pytest.raises(UnsupportedError, match="different numbers of ranks"):
+        choose("reduce", 8, SUM, uneven, "native")
+    assert choose("reduce", 8, SUM, FAR_APART, "native").algorithm == "native"
+    assert choose("all_reduce", 8, SUM, uneven, "native").algorithm == "native"
 
 
 def test_native_without_an_mpi_is_an_error():

@@ -1,0 +1,128 @@
+"""Two levels on pretended hosts: many rounds, odd lengths, any placement of ranks."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from harness.plugin import those_on
+
+import collectives
+from collectives import Options, UnsupportedError, startup
+from collectives.algorithms import TABLE
+
+# The host of each rank, by the number of ranks.
+PLACEMENTS = {
+    1: [(0,)],
+    2: [(0, 1), (0, 0)],
+    3: [(0, 0, 1), (0, 1, 0), (0, 1, 2)],
+    4: [(0, 0, 1, 1), (0, 1, 0, 1), (0, 0, 0, 1), (0, 1, 2, 2)],
+    5: [(0, 0, 1, 2, 2), (0, 1, 0, 1, 0), (1, 0, 2, 2, 1)],
+}
+NAMES = ("hierarchical", "hierarchical_copy")
+SEGMENT = 1 << 12  # bytes: many rounds of short arrays
+
+
+@pytest.fixture(params=range(max(map(len, PLACEMENTS.values()))))
+def ranks(request, comm):
+    """Return a communicator on pretended hosts, where all goes in many rounds."""
+    placements = PLACEMENTS[comm.size]
+    host_of = placements[request.param % len(placements)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(startup, "_those_on_this_host", partial(those_on, host_of))
+        made = collectives.from_mpi(
+            comm.mpi, Options(timeout_s=30, segment_bytes=SEGMENT)
+        )
+    assert len(made.topology.hosts) == len(set(host_of))
+    yield made
+    made.close()
+
+
+def numbers(rank, size, dtype="float32"):
+    return np.random.default_rng([3, rank]).standard_normal(size).astype(dtype)
+
+
+def close(result, parts):
+    """Compare with the sum in float64: each host adds up its own ranks first."""
+    np.testing.assert_allclose(result, np.sum(parts, 0, np.float64), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", [1, 2, 1001, 30_000])
+def test_sums_have_the_same_bits_on_all_ranks(ranks, name, size):
+    parts = [numbers(rank, size) for rank in range(ranks.size)]
+    x = parts[ranks.rank].copy()
+    y = ranks.all_reduce(x, algorithm=name)
+    close(y, parts)
+    mean = ranks.all_reduce(x, "mean", out=x, algorithm=name)
+    assert mean is x
+    np.testing.assert_array_equal(mean, y / np.float32(ranks.size))
+    assert len(set(ranks.all_gather_object(y.tobytes()))) == 1
+    again = ranks.with_options(segment_bytes=1 << 19)
+    assert again.all_reduce(parts[ranks.rank], algorithm=name).tobytes() == y.tobytes()
+
+
+def test_a_list_flows_without_packs(ranks):
+    shapes = [(3,), (1000, 7), (), (0, 4), (5000,), (1,)]
+    mine = [numbers(ranks.rank, shape) for shape in shapes]
+    sums = ranks.all_reduce_many(mine, algorithm="hierarchical")
+    for shape, result in zip(shapes, sums, strict=True):
+        close(result, [numbers(rank, shape) for rank in range(ranks.size)])
+    mixed = [np.full(900, ranks.rank, dtype) for dtype in ("int32", "float16")]
+    for result in ranks.all_reduce_many(mixed, algorithm="hierarchical"):
+        assert (result == sum(range(ranks.size))).all()
+
+
+def test_every_root_and_every_lengths(ranks):
+    size, rank = ranks.size, ranks.rank
+    by = {"algorithm": "hierarchical"}
+    for root in range(size):
+        x = np.arange(20_001) + (rank == root)
+        np.testing.assert_array_equal(
+            ranks.broadcast(x, root, **by), np.arange(20_001) + 1
+        )
+        total = ranks.reduce(np.arange(9_999) * rank, root=root, **by)
+        if rank == root:
+            wanted = np.arange(9_999) * sum(range(size))
+            np.testing.assert_array_equal(total, wanted)
+    lengths = [(7 * r * r * 300 + 1) % 5000 * (r != 1) for r in range(size)]
+    whole = np.concatenate([np.full(n, r) for r, n in enumerate(lengths)])
+    gathered = ranks.all_gather(np.full(lengths[rank], rank), **by)
+    np.testing.assert_array_equal(gathered, whole)
+    block = ranks.reduce_scatter(whole + rank, splits=lengths, **by)
+    total = rank * size + sum(range(size))
+    np.testing.assert_array_equal(block, np.full(lengths[rank], total))
+
+
+def test_registered_arrays_and_calls_in_a_row(ranks):
+    x = ranks.full(5_000, 1.0)
+    for turn in range(20):
+        ranks.all_reduce(x, out=x, algorithm=NAMES[turn % 2])
+        assert (x == ranks.size).all()
+        x[:] = 1
+        assert ranks.all_reduce(turn).item() == turn * ranks.size
+
+
+@pytest.mark.parametrize("collective", [n for n in TABLE if NAMES[0] in TABLE[n]])
+def test_what_the_lanes_cannot_keep_is_refused(ranks, collective):
+    call = getattr(ranks.with_options(deterministic=True), collective)
+    if TABLE[collective][NAMES[0]].in_order or collective in (
+        "broadcast",
+        "all_gather",
+    ):
+        call(np.ones(ranks.size), algorithm=NAMES[0])
+        return
+    with pytest.raises(UnsupportedError, match="in the order of ranks"):
+        call(np.ones(ranks.size), algorithm=NAMES[0])
+
+
+@pytest.mark.ranks(2, 3, 4, 5)
+def test_without_memory_on_one_host_all_are_told(ranks, monkeypatch):
+    if ranks.rank == 1:
+        monkeypatch.setattr(ranks._group.arena, "carve", _no_room)
+    with pytest.raises(UnsupportedError, match=r"ranks \[1\] had no memory"):
+        ranks.all_reduce(np.ones(9), algorithm="hierarchical")
+    assert ranks.all_reduce(np.ones(50_000)).sum() == 50_000 * ranks.size
+
+
+def _no_room(nbytes):
+    raise MemoryError
