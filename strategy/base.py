@@ -169,6 +169,7 @@ class Strategy:
             )
         try:
             arrays = [plain(_component(value, index)) for index in local]
+            local_reduce.check_dtypes(arrays)
             dtype = arrays[0].dtype
             if op is ReduceOp.MEAN:
                 dtype = mean_dtype(dtype)

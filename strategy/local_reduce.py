@@ -72,8 +72,7 @@ def concatenated(parts: Sequence[Any], axis: int) -> Array:
     """Return arrays joined along `axis`."""
     if any(isinstance(part, IndexedSlices) for part in parts):
         raise NotImplementedError("gather of IndexedSlices is not supported")
-    if len({part.dtype for part in parts}) > 1:
-        raise StructureError(f"the replicas' dtypes are {[p.dtype for p in parts]}")
+    check_dtypes(parts)
     return np.concatenate(parts, axis)
 
 
@@ -94,6 +93,13 @@ def check_numbers(dtype: np.dtype[Any], doing: str) -> None:
     """Raise `ElementTypeError` unless arrays of `dtype` hold numbers."""
     if dtype.kind not in "iufcV" or dtype.type is np.void:  # V: bfloat16 and its kin
         raise ElementTypeError(f"{doing} of dtype {dtype}; wanted numbers")
+
+
+def check_dtypes(parts: Sequence[Any]) -> None:
+    """Raise `StructureError` unless all arrays have one dtype."""
+    dtypes = [str(part.dtype) for part in parts]
+    if len(set(dtypes)) > 1:
+        raise StructureError(f"the local replicas' dtypes are {dtypes}; wanted one")
 
 
 def check_alike(parts: Sequence[Any]) -> None:

@@ -179,3 +179,11 @@ def test_results_are_the_replica_s_to_change(make):
     strategy.run(replica)
     assert variable.numpy().tolist() == [1, 1]
     assert all(array.tolist() == [1, 1] for array in given)
+
+
+@pytest.mark.parametrize("op", ["SUM", "MEAN"])
+def test_dtypes_that_differ_are_refused_along_an_axis_too(op):
+    mirrored = distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    value = PerReplica([np.ones(2), np.full(2, 1j)])
+    with pytest.raises(distribute.StructureError, match="complex128"):
+        mirrored.reduce(op, value, axis=0)
