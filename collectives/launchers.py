@@ -85,9 +85,9 @@ LAUNCHERS = (
         "Slurm's srun",
         "SLURM_STEP_NUM_TASKS",
         "SLURM_PROCID",
-        hint="srun did not offer the protocol that this library speaks; try srun "
-        "--mpi=pmix (Open MPI) or srun --mpi=pmi2 (MPICH, Intel MPI), and unset "
-        "SLURM_STEP_NUM_TASKS if these processes are to be independent",
+        hint="srun did not offer the protocol that this library speaks; use mpirun "
+        "inside the allocation, or try srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH, "
+        "Intel MPI); unset SLURM_STEP_NUM_TASKS if these processes are to be independent",
         applies=_is_slurm_step,
     ),
     Launcher("a PMI launcher", "PMI_SIZE", "PMI_RANK"),

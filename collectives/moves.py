@@ -259,18 +259,9 @@ FORMULAS: dict[str, dict[str, Callable[[Place, float], list[Move]]]] = {
         "direct": partial(_direct, 1, 0, 2),
         "hierarchical": partial(_lanes_of_all, "all_gather"),
     },
-    "gather": {
-        "shared": partial(_windowed, 1, 0),
-        "hierarchical": partial(_lanes_of_all, "gather"),
-    },
-    "scatter": {
-        "shared": partial(_windowed, 1, 0),
-        "hierarchical": partial(_lanes_of_all, "scatter"),
-    },
-    "all_to_all": {
-        "shared": partial(_windowed, 1, 0),
-        "hierarchical": partial(_lanes_of_all, "all_to_all"),
-    },
+    "gather": {"shared": partial(_windowed, 1, 0)},
+    "scatter": {"shared": partial(_windowed, 1, 0)},
+    "all_to_all": {"shared": partial(_windowed, 1, 0)},
 }
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from collectives.algorithms import ALGORITHMS, AUTO, NATIVE, TABLE, native
+from collectives.algorithms import ALGORITHMS, AUTO, NATIVE, TABLE
 from collectives.costs import Move, whole
+from collectives.eligibility import able, can_race, narrow, refusal
 from collectives.ending import say
 from collectives.errors import InvalidArgumentError, UnsupportedError
 from collectives.group import Group
 from collectives.kernels import Kernel
-from collectives.moves import RIDE_BYTES, moves
+from collectives.moves import moves
 from collectives.options import Options
 from collectives.ranges import OPEN, at, names, parse, written
 
@@ -87,9 +88,9 @@ def choose(
     if name == AUTO:
         choice = _automatic(collective, nbytes, kernel, group, options)
     else:
-        refusal = _refusal(collective, name, nbytes, kernel, group, options)
-        if refusal:
-            raise UnsupportedError(f"{collective} by {name}: {refusal}")
+        why_not = refusal(collective, name, nbytes, kernel, group, options)
+        if why_not:
+            raise UnsupportedError(f"{collective} by {name}: {why_not}")
         choice = Choice(name, "asked for")
     if options.log == "info" and group.rank == 0:
         _log(collective, choice)
@@ -166,43 +167,6 @@ def check_option(options: Options) -> None:
         )
 
 
-def _refusal(
-    collective: str,
-    name: str,
-    nbytes: int,
-    kernel: Kernel | None,
-    group: Group,
-    options: Options,
-) -> str:
-    """Return why an algorithm is not eligible; empty when it is."""
-    row = TABLE[collective][name]
-    if kernel is not None and not row.in_order:
-        if options.deterministic:
-            return (
-                "deterministic needs an algorithm that combines in the order of ranks"
-            )
-        if kernel.in_order:
-            return "a function as op needs an algorithm that combines in rank order"
-    if row.needs_window and group.size > 1 and not group.one_board:
-        return "the ranks do not all share one memory"
-    if (row.needs_window or row.host_windows) and group.size > 1 and group.no_window:
-        return group.no_window
-    if row.needs_permission and group.not_direct:
-        return group.not_direct
-    if row.needs_mpi:
-        if group.native is None:
-            return "this world runs without MPI"
-        if nbytes > options.mpi_limit_bytes:
-            return (
-                f"{nbytes} bytes; one MPI call gets {options.mpi_limit_bytes} at most"
-            )
-        crashes = native.crash(collective, group.topology)
-        if crashes or kernel is None:
-            return crashes
-        return native.refusal(kernel)
-    return ""
-
-
 def _automatic(
     collective: str,
     nbytes: int,
@@ -216,7 +180,7 @@ def _automatic(
         size += ", deterministic" if options.deterministic else ", op is a function"
     for table in group.tuning.tables:
         said = at(table.rules.get(collective, ((0, OPEN),)), nbytes)
-        found = _those_that_can(said, collective, nbytes, kernel, group, options)
+        found = can_race(said, collective, nbytes, kernel, group, options)
         if len(found) == 1:
             return Choice(found[0], f"{size}; table for {table.name}")
         if found:
@@ -225,63 +189,13 @@ def _automatic(
             latest = ", ".join(times) or "not measured yet"
             reason = f"{size}; table for {table.name}: a race; {latest}"
             return Choice(found[heat.best()[0]], reason, found)
-    narrow = kernel is not None and _narrow(kernel) and collective in NARROW
-    if narrow and not in_order and nbytes >= NARROW_FROM_BYTES:
+    stays = kernel is not None and narrow(kernel) and collective in NARROW
+    if stays and not in_order and nbytes >= NARROW_FROM_BYTES:
         return Choice(NARROW[collective], f"{size} as float32, which stays local")
     among = able(collective, nbytes, kernel, group, options)
     prices = prices_us(collective, nbytes, group, among)
     best = min(prices, key=lambda name: prices[name])
     return Choice(best, f"{size}, lowest price: {prices[best]:.0f} us")
-
-
-def _those_that_can(
-    said: str,
-    collective: str,
-    nbytes: int,
-    kernel: Kernel | None,
-    group: Group,
-    options: Options,
-) -> tuple[str, ...]:
-    """Return those of a table's names that can make a call, now and with these bits.
-
-    Several may race only where ranks share a board, and where all give the same bits.
-    """
-    asked = [name for name in said.split("+") if name in TABLE[collective]]
-    if not asked or group.size == 1:
-        return ()
-    able = [
-        name
-        for name in asked
-        if not _refusal(collective, name, nbytes, kernel, group, options)
-        and not (name == NATIVE and kernel is not None and _narrow(kernel))
-    ]
-    if len(asked) > 1 and not (kernel is None or group.size == 2 or _exact(kernel)):
-        able = [name for name in able if TABLE[collective][name].in_order]
-    return tuple(able if group.one_board else able[:1])
-
-
-def able(
-    collective: str,
-    nbytes: int,
-    kernel: Kernel | None,
-    group: Group,
-    options: Options,
-) -> tuple[str, ...]:
-    """Return what could make a call; `exchange` is a ring for narrow floats."""
-    return tuple(
-        name
-        for name in TABLE[collective]
-        if not _refusal(collective, name, nbytes, kernel, group, options)
-        and name != "exchange"
-        and not (TABLE[collective][name].host_windows and group.tuning.place.hosts == 1)
-        and not (name == NATIVE and _carries_no_word(collective, nbytes, group))
-    )
-
-
-def _carries_no_word(collective: str, nbytes: int, group: Group) -> bool:
-    """Tell whether `native` is out: a small call across hosts is its own agreement."""
-    small = collective == "all_reduce" and nbytes <= RIDE_BYTES
-    return small and group.tuning.place.hosts > 1
 
 
 def prices_us(
@@ -302,16 +216,6 @@ def prices_us(
         guess = NATIVE_GUESS[place.hosts > 1]
         prices[NATIVE] = guess * min(by_messages, default=0.0)
     return prices
-
-
-def _exact(kernel: Kernel) -> bool:
-    """Tell whether the order in which the ranks are combined makes no difference."""
-    return kernel.work_dtype.kind in "biu" and not kernel.in_order
-
-
-def _narrow(kernel: Kernel) -> bool:
-    """Tell whether something is combined in a wider dtype than it has."""
-    return kernel.work_dtype != kernel.result_dtype
 
 
 def _log(collective: str, choice: Choice) -> None:

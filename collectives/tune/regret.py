@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collectives import selection
+from collectives import eligibility, selection
 from collectives.algorithms import AUTO, REDUCING, TABLE
 from collectives.communicator import Communicator
 from collectives.kernels import kernel_for
@@ -60,7 +60,7 @@ def rows(comm: Communicator, collective: str, most_bytes: int) -> Iterator[Row]:
 def _row(comm: Communicator, course: Course, collective: str, nbytes: int) -> Row:
     kernel = kernel_for(OP, np.dtype(DTYPE)) if collective in REDUCING else None
     group = comm._group
-    able = selection.able(collective, nbytes, kernel, group, comm.options)
+    able = eligibility.able(collective, nbytes, kernel, group, comm.options)
     prices = selection.prices_us(collective, nbytes, group, able)
     limit = HOPELESS * min(prices.values())
     names = [name for name in able if prices.get(name, 0.0) <= limit]

@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from collectives import ranges, selection
+from collectives import eligibility, ranges, selection
 from collectives.algorithms import NATIVE, REDUCING, TABLE
 from collectives.communicator import Communicator
 from collectives.kernels import Kernel, kernel_for
@@ -108,7 +108,7 @@ def _able(
 ) -> list[str]:
     """Return what can make such a call."""
     group, options = comm._group, comm.options
-    return list(selection.able(collective, nbytes, kernel, group, options))
+    return list(eligibility.able(collective, nbytes, kernel, group, options))
 
 
 def _times(

@@ -9,7 +9,7 @@ from collectives import moves as moves_of
 from collectives.algorithms import AUTO, NATIVE, TABLE
 from collectives.costs import Costs, Move, alpha_beta, line, on
 from collectives.laid import layout
-from collectives.moves import SCHEDULES, SEGMENT_BYTES, Place, moves, walk
+from collectives.moves import FORMULAS, SCHEDULES, SEGMENT_BYTES, Place, moves, walk
 from collectives.window import SLOT_BYTES
 
 N = 1 << 20
@@ -187,3 +187,8 @@ def test_a_small_all_reduce_across_hosts_is_its_own_agreement():
     for nbytes, before in ((8, []), (1 << 20, ["call"])):
         found = moves("all_reduce", "recursive_doubling", Place(4, 2), nbytes)
         assert [move.kind for move in found if move.kind == "call"] == before
+
+
+@pytest.mark.parametrize("collective", FORMULAS)
+def test_only_algorithms_that_there_are_have_a_price(collective):
+    assert FORMULAS[collective].keys() <= TABLE[collective].keys()

@@ -19,7 +19,7 @@ LAYERS = {
         "narrow narrow_loops handles recorder tracefile cycles forks window racing "
         "laid registered",
         "costs moves tables topology lanes transport farewell rollcall group",
-        "algorithms selection running deriving opening leaving missing",
+        "algorithms eligibility selection running deriving opening leaving missing",
         "packing pickling plans gradient_packs",
         "calls agreement verdicts contents joining",
         "communicator methods background outsider submission among express "
