@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from strategy import contexts, nest
+from strategy import contexts, local_reduce, nest
 from strategy.cluster_resolver import ClusterResolver
 from strategy.extended import StrategyExtended
 from strategy.input_context import InputContext, InputOptions
@@ -160,14 +160,26 @@ class Strategy:
     def _reduce_along(self, op: ReduceOp, value: Any, axis: Axis) -> Any:
         """Reduce each replica's component along `axis`, then all of them."""
         local = range(len(self._extended.replica_ids))
-        arrays = [plain(_component(value, index)) for index in local]
+        if isinstance(value, nest.CONTAINERS) and any(
+            isinstance(leaf, DistributedValues) for leaf in nest.flatten(value)
+        ):
+            raise TypeError(
+                f"a nest of several values with axis {axis}; wanted one value: reduce "
+                "each by itself, or with axis=None"
+            )
+        try:
+            arrays = [plain(_component(value, index)) for index in local]
+            local_reduce.check_dtypes(arrays)
+            dtype = arrays[0].dtype
+            if op is ReduceOp.MEAN:
+                dtype = mean_dtype(dtype)
+            wide = dtype if op is ReduceOp.SUM else local_reduce.sum_dtype(dtype)
+            sums = [_sum(array, axis, wide) for array in arrays]
+            counts = [np.asarray(_count(array, axis)) for array in arrays]
+        except Exception as error:
+            self._extended.refuse(error)
         if op is ReduceOp.SUM:
-            sums = [_sum(array, axis, array.dtype) for array in arrays]
             return self._reduce(op, [PerReplica(sums)])[0]
-        dtype = mean_dtype(arrays[0].dtype)
-        wide = np.dtype(np.float32) if dtype == np.float16 else dtype
-        sums = [_sum(array, axis, wide) for array in arrays]
-        counts = [np.asarray(_count(array, axis)) for array in arrays]
         total, count = self._reduce(
             ReduceOp.SUM, [PerReplica(sums), PerReplica(counts)]
         )
@@ -228,8 +240,7 @@ def _component(leaf: Any, index: int) -> Any:
 def _sum(array: Array, axis: Axis, dtype: np.dtype[Any]) -> Array:
     """Sum along `axis`, in `dtype`; 16-bit floats add in float32."""
     axes = _axes(axis, array.ndim)  # np.sum takes axis 0 of a number
-    wide = np.dtype(np.float32) if dtype == np.float16 else dtype
-    return np.asarray(np.sum(array, axes, dtype=wide), dtype)
+    return np.asarray(np.sum(array, axes, dtype=local_reduce.sum_dtype(dtype)), dtype)
 
 
 def _count(array: Array, axis: Axis) -> int:

@@ -19,6 +19,7 @@ from strategy.cross_device_ops import (
     copies,
     spread,
 )
+from strategy.errors import ElementTypeError
 from strategy.indexed_slices import IndexedSlices
 from strategy.options import CommunicationImplementation, CommunicationOptions
 from strategy.packs import group_by_size
@@ -118,6 +119,12 @@ class CollectiveAllReduce(CrossDeviceOps):
         With one replica on each rank no array is copied on its way to `collectives`.
         """
         merged, first = self._merged(options), packs[0]
+        dtypes = [flat.dtype for flat in first.flats]
+        if reduce_op is ReduceOp.MEAN and dtypes != [mean_dtype(d) for d in dtypes]:
+            raise ElementTypeError(
+                f"MEAN of registered packs of {[str(dtype) for dtype in dtypes]}: that "
+                "of integers is a float and has no room in them"
+            )
         comm = self._comm_for(merged)
         if len(packs) == 1 and comm is not None:
             op, pack_bytes = reduce_op.value.lower(), merged.bytes_per_pack
@@ -248,7 +255,9 @@ class CollectiveAllReduce(CrossDeviceOps):
             return [local_reduce.reduced(op, parts) for parts in values]
         results = []
         for parts in values:
-            mine = local_reduce.reduced(ReduceOp.SUM, parts)
+            mine = or_refusal(partial(local_reduce.reduced, ReduceOp.SUM, parts))
+            if isinstance(mine, Refusal):
+                comm.all_gather(mine)
             rows = comm.all_gather(mine.values, axis=0)
             numbers = comm.all_gather(mine.indices, axis=0)
             total = IndexedSlices(rows, numbers, mine.dense_shape)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from strategy.errors import MixedStrategiesError
 from strategy.reduce_op import ReduceOp
@@ -28,6 +28,9 @@ class Extended(Protocol):
 
     def initial_values(self, value: Any) -> list[Any]:
         """Return the first replica's value once for each component held here."""
+
+    def refuse(self, error: Exception) -> NoReturn:
+        """Raise an error of this rank on all of them, where they are about to meet."""
 
     def reduced(self, reduce_op: ReduceOp, values: list[Any]) -> Any:
         """Return the combination over all replicas; `values` are the local ones'."""

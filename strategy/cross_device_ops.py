@@ -181,8 +181,10 @@ def per_replica(value: Any) -> PerReplica:
 
 
 def checked(options: CommunicationOptions | None) -> CommunicationOptions:
-    """Return the hints of one call; `UnsupportedError` for what cannot run here."""
+    """Return the hints of one call; raise for what are none or cannot run here."""
     given = CommunicationOptions() if options is None else options
+    if not isinstance(given, CommunicationOptions):
+        raise ValueError(f"options is {given!r}; wanted a CommunicationOptions")
     check_runnable(given, 1)
     return given
 

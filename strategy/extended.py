@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from strategy.input_context import InputContext, InputOptions
 from strategy.options import CommunicationOptions, RunOptions
 from strategy.reduce_op import ReduceOp
 from strategy.reduction import Pack
+from strategy.refusal import Refusal
 from strategy.replica_context import ReplicaContext
 from strategy.values import ValueContext, select
 from strategy.variable_rules import PLAIN
@@ -180,6 +181,12 @@ class StrategyExtended:
     def initial_values(self, value: Any) -> list[Any]:
         """Return the first replica's `value` once for each local component."""
         return [value]
+
+    def refuse(self, error: Exception) -> NoReturn:
+        """Raise an error of this rank where all ranks are about to meet: on all."""
+        if self.comm is not None:
+            self.comm.all_reduce(Refusal(error))
+        raise error
 
     def first(self, values: list[Any]) -> Any:
         """Return the first of all replicas' value; `values` are the local ones."""

@@ -19,6 +19,10 @@ class IndexedSlices:
         self.values = np.asarray(values)
         self.indices = np.asarray(indices)
         self.dense_shape = None if dense_shape is None else np.asarray(dense_shape)
+        if not self.indices.size:
+            self.indices = self.indices.astype(np.int64)  # of [] it would be float64
+        if self.indices.dtype.kind not in "iu":
+            raise TypeError(f"indices are {self.indices.dtype}; wanted integers")
         if self.indices.ndim != 1 or self.values.shape[:1] != self.indices.shape:
             raise ValueError(
                 f"values have shape {self.values.shape}, indices "

@@ -47,6 +47,7 @@ def distribute(
         )
     whole = dataset if isinstance(dataset, Dataset) else Dataset.from_iterable(dataset)
     if context.num_replicas_in_sync == 1:
+        whole, _ = sharded(whole, share_of(context))
         length = whole.cardinality()
         return DistributedDataset(
             [whole.iteration],

@@ -50,13 +50,13 @@ def finished(op: ReduceOp, total: Any, count: int, dtype: np.dtype[Any]) -> Any:
         return total.astype(dtype, copy=False)
     result = mean_dtype(dtype)
     if count > 1:
-        total = np.true_divide(total, count, dtype=_wide(result))
+        total = np.true_divide(total, count, dtype=sum_dtype(result))
     return total.astype(result, copy=False)
 
 
 def wide_sum(parts: Sequence[Any]) -> Any:
     """Return the sum of arrays, of 16-bit floats in float32."""
-    wide = _wide(parts[0].dtype)
+    wide = sum_dtype(parts[0].dtype)
     if len(parts) == 1:
         return parts[0].astype(wide, copy=False)
     total = np.add(parts[0], parts[1], dtype=wide)
@@ -72,8 +72,7 @@ def concatenated(parts: Sequence[Any], axis: int) -> Array:
     """Return arrays joined along `axis`."""
     if any(isinstance(part, IndexedSlices) for part in parts):
         raise NotImplementedError("gather of IndexedSlices is not supported")
-    if len({part.dtype for part in parts}) > 1:
-        raise StructureError(f"the replicas' dtypes are {[p.dtype for p in parts]}")
+    check_dtypes(parts)
     return np.concatenate(parts, axis)
 
 
@@ -92,8 +91,15 @@ def check_axis(parts: Sequence[Any], axis: int) -> None:
 
 def check_numbers(dtype: np.dtype[Any], doing: str) -> None:
     """Raise `ElementTypeError` unless arrays of `dtype` hold numbers."""
-    if dtype.kind not in "iufcV":  # V: bfloat16 and its kin
+    if dtype.kind not in "iufcV" or dtype.type is np.void:  # V: bfloat16 and its kin
         raise ElementTypeError(f"{doing} of dtype {dtype}; wanted numbers")
+
+
+def check_dtypes(parts: Sequence[Any]) -> None:
+    """Raise `StructureError` unless all arrays have one dtype."""
+    dtypes = [str(part.dtype) for part in parts]
+    if len(set(dtypes)) > 1:
+        raise StructureError(f"the local replicas' dtypes are {dtypes}; wanted one")
 
 
 def check_alike(parts: Sequence[Any]) -> None:
@@ -115,6 +121,10 @@ def _reduced_slices(op: ReduceOp, parts: Sequence[Any]) -> IndexedSlices:
     return total if op is ReduceOp.SUM else total.divided_by(len(parts))
 
 
-def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype to add arrays of `dtype` in: float32 for 16-bit floats.
+
+    It has the byte order of this machine, which is all that NumPy adds in.
+    """
     narrow = dtype.itemsize == 2 and dtype.kind in "fV"
-    return np.dtype(np.float32) if narrow else dtype
+    return np.dtype(np.float32) if narrow else dtype.newbyteorder("=")

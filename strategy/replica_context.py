@@ -12,7 +12,7 @@ from strategy.options import CommunicationOptions
 from strategy.reduce_op import ReduceOp
 from strategy.reduction import Reduction
 from strategy.replicas import Combine, Meeting
-from strategy.values import PerReplica, regroup, select
+from strategy.values import ArrayLike, PerReplica, regroup, select
 
 if TYPE_CHECKING:
     from strategy.base import Strategy
@@ -101,12 +101,13 @@ class ReplicaContext:
         """
         op = ReduceOp.parse(reduce_op)
         extended = self._strategy.extended
+        given = _leaves(value)
         reduced = self.meet(
             f"all_reduce {op.value}",
-            nest.flatten(value),
+            given,
             lambda lists: extended.all_reduce_lists(op, lists, options),
         )
-        return nest.unflatten(value, reduced)
+        return nest.unflatten(value, _own(reduced, given))
 
     def start_all_reduce(
         self,
@@ -123,7 +124,7 @@ class ReplicaContext:
         extended = self._strategy.extended
         packs = self.meet(
             f"start_all_reduce {op.value}",
-            nest.flatten(value),
+            _leaves(value),
             lambda lists: extended.start_all_reduce_lists(op, lists, options),
         )
         return Reduction(value, packs)
@@ -133,15 +134,17 @@ class ReplicaContext:
     ) -> Any:
         """Return all replicas' values joined along `axis`, for each array in a nest.
 
-        Lengths along `axis` may differ. Raises `ValueError` for an axis from outside.
+        Lengths along `axis` may differ. The result is this replica's to change. Raises
+        `ValueError` for an axis from outside.
         """
         extended = self._strategy.extended
+        given = _leaves(value)
         gathered = self.meet(
             f"all_gather along {axis}",
-            nest.flatten(value),
+            given,
             lambda lists: extended.all_gather_lists(lists, axis, options),
         )
-        return nest.unflatten(value, gathered)
+        return nest.unflatten(value, _own(gathered, given))
 
     def meet(self, doing: str, given: Any, combine: Combine) -> Any:
         """Meet the other local replicas; return this one's part of what is combined.
@@ -168,6 +171,25 @@ class ReplicaContext:
 
     def __repr__(self) -> str:
         return f"<replica {self._replica_id} of {self.num_replicas_in_sync}>"
+
+
+def _leaves(value: Any) -> list[Any]:
+    """Return the leaves of a nest; of a variable what this replica reads.
+
+    Where the replicas meet, a variable would be read as outside of them.
+    """
+    return [
+        leaf.read_value() if isinstance(leaf, ArrayLike) else leaf
+        for leaf in nest.flatten(value)
+    ]
+
+
+def _own(results: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    """Return results to change: of one replica they may be what was given."""
+    return [
+        new.copy() if new is old and isinstance(new, np.ndarray) else new
+        for new, old in zip(results, given, strict=True)
+    ]
 
 
 def get_strategy() -> Strategy:

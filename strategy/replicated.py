@@ -87,9 +87,11 @@ class ReplicatedExtended(StrategyExtended):
         for at, (value, to) in enumerate(pairs):
             if is_mirrored(value):
                 if reduce_op is ReduceOp.SUM:
-                    raise StructureError(
-                        "SUM of a mirrored value, which is the same on all replicas: "
-                        "reduce what the replicas return from run() instead"
+                    self.refuse(
+                        StructureError(
+                            "SUM of a mirrored value, which is the same on all "
+                            "replicas: reduce what they return from run() instead"
+                        )
                     )
             elif has_components(value):
                 self._check_components(value)
@@ -282,9 +284,11 @@ class ReplicatedExtended(StrategyExtended):
     def _check_components(self, value: Any) -> None:
         found, wanted = len(value.values), len(self.replica_ids)
         if found != wanted:
-            raise StructureError(
-                f"a value with {found} component(s) for {wanted} local replica(s) of "
-                f"{self._strategy!r}"
+            self.refuse(
+                StructureError(
+                    f"a value with {found} component(s) for {wanted} local replica(s) "
+                    f"of {self._strategy!r}"
+                )
             )
 
     def _packed(self) -> CollectiveAllReduce:

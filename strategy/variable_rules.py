@@ -86,13 +86,20 @@ def _write_together(
     extended = variable.distribute_strategy.extended
 
     def write(values: list[Any]) -> list[Any]:
+        for given in values:
+            if isinstance(given, Exception):
+                extended.refuse(given)
         total = combine(extended, values)
         if variable.kind == AGGREGATING:
             return [_write_only(variable, name, change, total)] * len(values)
         _write_every(variable, name, change, total)
         return [part.read_value().view() for part in variable.values]
 
-    return replica.meet(f"{name} of {variable.name}", variable.prepared(value), write)
+    try:
+        given = variable.prepared(value)
+    except Exception as error:  # the other ranks must hear of it
+        given = error
+    return replica.meet(f"{name} of {variable.name}", given, write)
 
 
 def _write_shares(variable: Variable, name: str, change: Change, value: Any) -> Any:

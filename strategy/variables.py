@@ -116,13 +116,16 @@ class Variable(ArrayLike, Scattered, DistributedValues):
             return  # made by all replicas together, in __new__
         if synchronization is VariableSynchronization.AUTO:
             synchronization = VariableSynchronization.ON_WRITE
-        value = initial_value() if callable(initial_value) else initial_value
-        array = np.array(plain(value), dtype)
-        _check(name, array.dtype, synchronization, aggregation)
         self.name, self.trainable = name, trainable
         self.synchronization, self.aggregation = synchronization, aggregation
         self.distribute_strategy = contexts.current().strategy
         extended = self.distribute_strategy.extended
+        try:
+            value = initial_value() if callable(initial_value) else initial_value
+            array = np.array(plain(value), dtype)
+            _check(name, array.dtype, synchronization, aggregation)
+        except Exception as error:
+            extended.refuse(error)
         self.kind = extended.variable_kind(
             synchronization is VariableSynchronization.ON_READ
         )
@@ -204,6 +207,8 @@ class Variable(ArrayLike, Scattered, DistributedValues):
         """Return `value` in this variable's dtype, after checking its shape."""
         if isinstance(value, IndexedSlices):
             return self._prepared_slices(value)
+        if type(value) is int and self.dtype.kind == "u":
+            value = np.array(value, self.dtype)  # a Python int would be an int64
         array = plain(value)
         if array.shape != self.shape:
             raise ValueError(
@@ -291,7 +296,9 @@ def _check(
             )
     if synchronization is VariableSynchronization.NONE:
         raise ValueError(f"variable {name!r}: synchronization NONE is not supported")
-    if aggregation is VariableAggregation.MEAN and dtype.kind not in "fc":
+    if (
+        aggregation is VariableAggregation.MEAN and dtype.kind not in "fcV"
+    ):  # V: bfloat16 and its kin
         raise ValueError(
             f"variable {name!r} has dtype {dtype}: aggregation MEAN needs floats"
         )

@@ -271,3 +271,73 @@ def test_a_started_reduction_that_cannot_be_is_an_error_on_every_rank(several, c
     with pytest.raises(ValueError, match="shape"):
         several.run(replica)
     assert several.reduce("MEAN", 1.0, axis=None) == 1
+
+
+@pytest.mark.parametrize("kind", ["ON_WRITE", "ON_READ"])
+def test_of_a_variable_each_replica_gives_what_it_reads(several, count, kind):
+    ids = list(range(count))
+    with several.scope():
+        v = Variable(
+            np.zeros(1),
+            synchronization=distribute.VariableSynchronization[kind],
+            aggregation=Aggregation.NONE,
+        )
+
+    def replica():
+        v.assign(np.full(1, number()))
+        context = distribute.get_replica_context()
+        total = context.all_reduce("SUM", v)
+        (started,) = context.start_all_reduce("SUM", [v]).wait()
+        return total, started, context.all_gather({"v": v}, axis=0)["v"]
+
+    totals, starteds, gathereds = several.run(replica)
+    for total, started, gathered in zip(
+        local(several, totals),
+        local(several, starteds),
+        local(several, gathereds),
+        strict=True,
+    ):
+        assert total.tolist() == started.tolist() == [sum(ids)]
+        assert gathered.tolist() == ids
+
+
+@pytest.mark.parametrize("op", ["SUM", "MEAN"])
+def test_bfloat16_is_added_along_an_axis_in_float32(several, count, op):
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    value = several.experimental_distribute_values_from_function(
+        lambda context: np.ones(1024, bfloat16)
+    )
+    result = several.reduce(op, value, axis=0)
+    wanted = np.asarray(1024 * count if op == "SUM" else 1, bfloat16)
+    assert (result, result.dtype) == (wanted, bfloat16)
+
+
+def test_a_replica_may_have_no_slices(several, count):
+    def replica():
+        rows = list(range(number()))
+        slices = IndexedSlices(np.ones((len(rows), 2)), rows)
+        return distribute.get_replica_context().all_reduce("SUM", slices)
+
+    for total in local(several, several.run(replica)):
+        assert total.indices.tolist() == [j for i in range(count) for j in range(i)]
+        assert total.indices.dtype.kind == "i"
+
+
+def test_the_mean_of_integer_packs_is_refused(several, comm, count):
+    packs = [comm.packs([np.zeros(2, np.int32)]) for _ in several.extended.replica_ids]
+
+    def replica():
+        mine = packs[number() % len(packs)].next()
+        mine[0][...] = number()
+        return distribute.get_replica_context().all_reduce("MEAN", mine)
+
+    with pytest.raises(TypeError, match="no room"):
+        several.run(replica)
+    assert several.reduce("MEAN", 1.0, axis=None) == 1
+
+
+def test_any_byte_order_adds_up(several, count):
+    value = several.experimental_distribute_values_from_function(
+        lambda context: np.arange(3, dtype=">f4")
+    )
+    assert several.reduce("SUM", value, None).tolist() == [0, count, 2 * count]

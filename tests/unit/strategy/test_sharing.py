@@ -323,3 +323,11 @@ def test_input_context():
     assert str(context) == "tf.distribute.InputContext(input pipeline id 1, total: 2)"
     with pytest.raises(ValueError, match="same number of replicas"):
         share_out(Dataset.range(2), InputContext(2, 0, 3))
+
+
+def test_a_shard_hint_is_filled_in_for_one_replica_too():
+    options = data.Options()
+    options.experimental_distribute.auto_shard_policy = AutoShardPolicy.HINT
+    hinted = Dataset.range(4).shard(SHARD_HINT, SHARD_HINT).batch(2)
+    steps = share_out(hinted.with_options(options), InputContext())
+    assert [step.tolist() for step in steps] == [[0, 1], [2, 3]]

@@ -134,3 +134,56 @@ def test_batch_reduce_wants_pairs_with_destinations(strategy):
     for nowhere in ("", None, [1]):
         with pytest.raises(ValueError, match="destinations"):
             extended.reduce_to("SUM", 1.0, nowhere)
+
+
+def test_a_nest_along_an_axis_is_refused_in_words(strategy):
+    with pytest.raises(TypeError, match="each by itself"):
+        strategy.reduce("MEAN", (PerReplica([np.ones(2)]), np.ones(2)), axis=0)
+
+
+def test_options_that_are_none_are_refused_in_words():
+    mirrored = distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with pytest.raises(ValueError, match="wanted a CommunicationOptions"):
+        mirrored.run(
+            lambda: distribute.get_replica_context().all_reduce("SUM", np.ones(1), 3)
+        )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        get_strategy,
+        distribute.MultiWorkerMirroredStrategy,
+        lambda: distribute.OneDeviceStrategy("CPU:0"),
+        lambda: distribute.MirroredStrategy(["CPU:0"]),
+        lambda: distribute.MirroredStrategy(["CPU:0", "CPU:1"]),
+    ],
+)
+def test_results_are_the_replica_s_to_change(make):
+    strategy = make()
+    with strategy.scope():
+        variable = distribute.Variable(np.ones(2))
+    given = [np.ones(2) for _ in range(strategy.num_replicas_in_sync)]
+
+    def replica():
+        context = distribute.get_replica_context()
+        mine = given[int(context.replica_id_in_sync_group)]
+        for value in (mine, variable):
+            for result in (
+                context.all_reduce("SUM", value),
+                context.all_reduce("MEAN", [value])[0],
+                context.all_gather(value, axis=0),
+            ):
+                result *= 3
+
+    strategy.run(replica)
+    assert variable.numpy().tolist() == [1, 1]
+    assert all(array.tolist() == [1, 1] for array in given)
+
+
+@pytest.mark.parametrize("op", ["SUM", "MEAN"])
+def test_dtypes_that_differ_are_refused_along_an_axis_too(op):
+    mirrored = distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    value = PerReplica([np.ones(2), np.full(2, 1j)])
+    with pytest.raises(distribute.StructureError, match="complex128"):
+        mirrored.reduce(op, value, axis=0)

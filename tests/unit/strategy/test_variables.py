@@ -196,3 +196,37 @@ def test_on_read_mean_first_and_none(two):
     assert components(none) == [2, 2]
     with pytest.raises(ValueError, match="aggregation NONE"):
         none.read_value()
+
+
+def test_a_python_integer_fits_an_unsigned_variable():
+    for dtype in (np.uint8, np.uint32, np.uint64):
+        v = Variable(np.zeros(2, dtype).sum(dtype=dtype))
+        v.assign_add(3)
+        v.assign_sub(1)
+        assert (v.numpy(), v.dtype) == (2, dtype)
+    with pytest.raises(OverflowError):
+        v.assign(-1)
+    with pytest.raises(TypeError, match="got float64"):
+        v.assign(1.0)
+
+
+def test_the_mean_of_a_bfloat16_variable():
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    strategy = distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        v = Variable(
+            np.zeros(2), dtype=bfloat16, aggregation=distribute.VariableAggregation.MEAN
+        )
+    strategy.run(
+        lambda: v.assign_add(
+            np.full(2, distribute.get_replica_context().replica_id_in_sync_group)
+        )
+    )
+    assert v.numpy().tolist() == [0.5, 0.5]
+    assert v.dtype == bfloat16
+
+
+def test_indices_are_integers():
+    assert distribute.IndexedSlices(np.zeros((0, 2)), []).indices.dtype == np.int64
+    with pytest.raises(TypeError, match="float64"):
+        distribute.IndexedSlices(np.zeros((1, 2)), [0.0])
