@@ -144,7 +144,9 @@ def test_many_calls_in_a_row(comm):
 
 @pytest.mark.one_host
 def test_shared_memory_is_accounted_for(comm):
+    kept = comm.empty(1, np.uint8)  # now what was freed before has gone back
     before = comm.shared_bytes
     x = comm.empty(1 << 20, np.uint8)
     shared = comm.topology.local_size > 0 and comm._group.arena is not None
     assert comm.shared_bytes - before >= (x.nbytes if shared else 0)
+    assert kept.size == 1
