@@ -64,6 +64,9 @@ host() {
     mkdir -m 1777 /run/tmp
     mount --bind "$state/hosts" /etc/hosts
     mount --bind "$state/ssh_config" /etc/ssh/ssh_config
+    # What a user's shell does at every login is not part of these hosts: one that is ended
+    # in the middle may leave a lock behind, for which all others would wait.
+    [ ! -e ~/.bashrc ] || mount --bind /dev/null ~/.bashrc
     ip link set lo up
     ip address add "$(address "$i")/24" dev eth0
     ip link set eth0 up
