@@ -51,6 +51,9 @@ SEQUENCE_BITS = 0x1FFF
 
 WARN_S = 60.0
 
+_broken: set[Group] = set()
+"""Kept for ever: the transport may still write into what they have."""
+
 
 class Group:
     """Ranks, transport, board and the state between calls."""
@@ -201,6 +204,8 @@ class Group:
 
     def exit(self) -> None:
         """End the call that `enter` began."""
+        if self.broken:
+            _broken.add(self)
         if self.board is not None:
             self.board.back_to_user()
         self._lock.release()

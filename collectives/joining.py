@@ -26,6 +26,7 @@ from collectives.calls import (
     scattering,
     with_window,
 )
+from collectives.contents import compare
 from collectives.descriptor import Descriptor, difference
 from collectives.errors import InvalidArgumentError, MismatchError, UnsupportedError
 from collectives.group import Group
@@ -85,12 +86,17 @@ def joined(planner: Planner) -> Call:
         theirs = planner.group.to_answer
         if theirs is None:
             return False
+        if theirs.invalid:  # the same on all of them, who raise it as well
+            raise InvalidArgumentError(f"after this rank had joined: {theirs}")
         prepare = PREPARE[theirs.collective]
         answers = ANSWERS[theirs.collective](theirs)
         call = prepare(planner, *answers)
         if call.windowed:
             call = with_window(planner, prepare, answers)
-        call.run()
+        result = call.run()
+        if planner.options.check == "full":
+            timeout_s = planner.options.timeout_s
+            compare(planner.group, theirs.collective, result, timeout_s)
         return True
 
     return Call(JOINED, run)

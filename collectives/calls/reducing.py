@@ -86,7 +86,7 @@ def _sharing(planner: Planner, array: Array, op: Op, algorithm: str | None) -> C
     if group.size == 1 or not group.one_board or group.no_window:
         plan = planner.plan("all_reduce", array, op, -1, algorithm)
         call = moving(planner, plan, array, None)
-        return Call(call.descriptor, lambda: SharedResult(call.run(), None))
+        return call._replace(run=lambda: SharedResult(call.run(), None))
     if algorithm not in (None, AUTO, SHARED_ALGORITHM):
         raise UnsupportedError(f"out=SHARED by {algorithm}; it goes by shared")
     plan = planner.plan_common(array, op)

@@ -7,7 +7,7 @@ import pytest
 from harness.plugin import those_on
 
 import collectives
-from collectives import Options, UnsupportedError, startup
+from collectives import SHARED, Options, UnsupportedError, startup
 from collectives.algorithms import TABLE
 
 # The host of each rank, by the number of ranks.
@@ -100,6 +100,13 @@ def test_registered_arrays_and_calls_in_a_row(ranks):
         assert (x == ranks.size).all()
         x[:] = 1
         assert ranks.all_reduce(turn).item() == turn * ranks.size
+
+
+def test_a_shared_result_opens_the_windows_it_needs(ranks):
+    parts = [numbers(rank, 3000) for rank in range(ranks.size)]
+    several = len(ranks.topology.hosts) > 1
+    by = {"algorithm": "hierarchical"} if several else {}
+    close(ranks.all_reduce(parts[ranks.rank], out=SHARED, **by).array, parts)
 
 
 @pytest.mark.parametrize("collective", [n for n in TABLE if NAMES[0] in TABLE[n]])

@@ -65,6 +65,24 @@ def test_groups_inside_are_an_error(comm):
     comm.barrier()
 
 
+def test_joined_ranks_compare_the_results_of_the_others(comm):
+    full = comm.with_options(check="full")
+    with full.join():
+        for step in range(comm.rank + 1):
+            ones = full.all_reduce(np.ones(3, np.longdouble))
+            assert (ones == len(active(comm, step))).all()
+            full.all_gather([comm.rank])
+    full.barrier()
+
+
+@pytest.mark.ranks(2, 3)
+def test_what_the_others_call_wrongly_is_an_error_for_joined_ranks_too(comm):
+    with pytest.raises(InvalidArgumentError, match="unknown algorithm"), comm.join():
+        if comm.rank:
+            comm.all_reduce(1.0, algorithm="magic")
+    assert comm.all_reduce(1).item() == comm.size
+
+
 def test_a_join_needs_the_check(comm):
     unchecked = comm.with_options(check="off")
     with pytest.raises(UnsupportedError, match="join with check"), unchecked.join():
