@@ -245,10 +245,7 @@ class Planner:
 
     def move(self, plan: Plan, array: Array, target: Array) -> None:
         """Run a plan from the caller's array into the caller's target."""
-        work, direct = flat_work(target, plan.work_dtype)
-        source = source_beside(array, target, work, direct)
-        if not direct and array.dtype != plan.work_dtype:
-            work = source  # it is ours: no need for two such arrays
+        source, work, direct = _flat(plan, array, target)
         self.move_flat(plan, source, work)
         if not direct:
             narrow_into(work, target)
@@ -262,10 +259,7 @@ class Planner:
     def start(self, plan: Plan, array: Array, target: Array) -> Callable[[], None]:
         """Do before the ranks agree what can be done of `move`; return the rest."""
         assert plan.start is not None, "this plan begins when the ranks have agreed"
-        work, direct = flat_work(target, plan.work_dtype)
-        source = source_beside(array, target, work, direct)
-        if not direct and array.dtype != plan.work_dtype:
-            work = source
+        source, work, direct = _flat(plan, array, target)
         rest = plan.start(self.task(plan.bounds, source, work, plan.kernel))
 
         def end() -> None:
@@ -325,3 +319,12 @@ class Planner:
                 f"{name} is {given!r}; wanted a rank from 0 to {size - 1}"
             )
         return rank
+
+
+def _flat(plan: Plan, array: Array, target: Array) -> tuple[Array, Array, bool]:
+    """Return source and work of a call, and whether the work lies in the target."""
+    work, direct = flat_work(target, plan.work_dtype)
+    source = source_beside(array, target, work, direct)
+    if not direct and array.dtype != plan.work_dtype:
+        work = source  # it is ours: no need for two such arrays
+    return source, work, direct
