@@ -118,6 +118,10 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**ours, **installed().variables, "PATH": path, **(extra or {})}
 
 
+class StillRunningError(AssertionError):
+    """A launcher that had not ended in time."""
+
+
 def run_mpi(
     ranks: int | str,
     script: str,
@@ -130,7 +134,7 @@ def run_mpi(
 
     `ranks` may be how many on each of the hosts that are up, as in "2,1,2".
     Returns the launcher's exit status and texts, whatever they are. A job that has not
-    ended after `timeout` seconds is killed, and is an AssertionError with its output.
+    ended after `timeout` seconds is killed, and is a StillRunningError with its output.
     """
     before = set(SHM.glob("*"))
     with tempfile.TemporaryDirectory(prefix="ringfold-test-") as folder:
@@ -159,7 +163,7 @@ def run_mpi(
                 _sweep(before)
             texts = [_text(out), _text(err)]
     if not ended:
-        raise AssertionError(
+        raise StillRunningError(
             f"{shlex.join(job)} had not ended after {timeout:g} s\n"
             f"stdout:\n{texts[0]}\nstderr:\n{texts[1]}"
         )
