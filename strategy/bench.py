@@ -189,7 +189,9 @@ def _measured(comm: collectives.Communicator, arm: Arm, steps: int) -> str:
     """Return a row of the table."""
     seconds = np.zeros((steps, 2))
     for step in range(-WARM_UPS, steps):
-        for at, call in enumerate((arm.one, arm.other)):
+        # Whoever comes first changes, and so does who has which of the two packs.
+        turns = list(enumerate((arm.one, arm.other)))
+        for at, call in turns[:: 1 if step % 2 else -1]:
             comm.barrier()
             begun = perf_counter()
             call()

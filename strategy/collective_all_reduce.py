@@ -74,21 +74,26 @@ class CollectiveAllReduce(CrossDeviceOps):
 
         Values travel together, so all go where any of them goes.
         """
-        merged = self._merged(options)
         values = [value.values for value, _ in value_destination_pairs]
-        sparse = [isinstance(parts[0], IndexedSlices) for parts in values]
-        results: list[Any] = [None] * len(values)
-        for is_sparse, reduce in ((False, self._dense), (True, self._sparse)):
-            places = [at for at, one in enumerate(sparse) if one is is_sparse]
-            if places:
-                totals = reduce(reduce_op, [values[at] for at in places], merged)
-                for at, total in zip(places, totals, strict=True):
-                    results[at] = total
+        results = self._combined(reduce_op, values, self._merged(options))
         wanted = {id(to): to for _, to in value_destination_pairs}
         widest = max(wanted.values(), key=copies)
         if copies(widest) == 1:
             return results
         return [spread(total, widest) for total in results]
+
+    def all_reduce_implementation(
+        self,
+        reduce_op: ReduceOp,
+        columns: Sequence[Sequence[Any]],
+        options: CommunicationOptions,
+    ) -> list[Sequence[Any]]:
+        """Reduce as a batch; each local replica gets memory of its own."""
+        if not columns:
+            return []
+        totals = self._combined(reduce_op, columns, self._merged(options))
+        copies = [[total.copy() for total in totals] for _ in columns[0][1:]]
+        return list(zip(totals, *copies, strict=True))
 
     def gather_implementation(
         self,
@@ -170,8 +175,30 @@ class CollectiveAllReduce(CrossDeviceOps):
         self._note(op, merged, len(values), sizes, len(values[0]))
         return under_way
 
+    def _combined(
+        self,
+        op: ReduceOp,
+        values: Sequence[Sequence[Any]],
+        options: CommunicationOptions,
+    ) -> list[Any]:
+        """Return the totals of values; the dense ones travel together."""
+        sparse = [isinstance(parts[0], IndexedSlices) for parts in values]
+        if not any(sparse):
+            return self._dense(op, values, options)
+        results: list[Any] = [None] * len(values)
+        for is_sparse, reduce in ((False, self._dense), (True, self._sparse)):
+            places = [at for at, one in enumerate(sparse) if one is is_sparse]
+            if places:
+                totals = reduce(op, [values[at] for at in places], options)
+                for at, total in zip(places, totals, strict=True):
+                    results[at] = total
+        return results
+
     def _dense(
-        self, op: ReduceOp, values: list[Any], options: CommunicationOptions
+        self,
+        op: ReduceOp,
+        values: Sequence[Sequence[Any]],
+        options: CommunicationOptions,
     ) -> list[Any]:
         """Reduce arrays, pack after pack."""
         comm = self._comm_for(options)
@@ -191,7 +218,7 @@ class CollectiveAllReduce(CrossDeviceOps):
         return results
 
     def _packed(
-        self, values: list[Any], options: CommunicationOptions
+        self, values: Sequence[Sequence[Any]], options: CommunicationOptions
     ) -> Iterator[tuple[list[int], list[Any], int]]:
         """Yield each pack: the places of its values, this rank's arrays, their bytes.
 
@@ -246,7 +273,10 @@ class CollectiveAllReduce(CrossDeviceOps):
         ]
 
     def _sparse(
-        self, op: ReduceOp, values: list[Any], options: CommunicationOptions
+        self,
+        op: ReduceOp,
+        values: Sequence[Sequence[Any]],
+        options: CommunicationOptions,
     ) -> list[Any]:
         """Gather the rows of all ranks, in the order of replicas."""
         comm = self._comm_for(options)
@@ -310,7 +340,7 @@ class CollectiveAllReduce(CrossDeviceOps):
         )
 
 
-def _local_totals(values: list[Any], places: list[int]) -> list[Any]:
+def _local_totals(values: Sequence[Sequence[Any]], places: list[int]) -> list[Any]:
     """Return the sums over the replicas of this process."""
     for at in places:
         local_reduce.check_alike(values[at])

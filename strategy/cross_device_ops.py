@@ -87,6 +87,24 @@ class CrossDeviceOps:
         """Do what `batch_reduce` does, with arguments that are checked."""
         raise NotImplementedError("a subclass of CrossDeviceOps says how to reduce")
 
+    def all_reduce_implementation(
+        self,
+        reduce_op: ReduceOp,
+        columns: Sequence[Sequence[Any]],
+        options: CommunicationOptions,
+    ) -> list[Sequence[Any]]:
+        """Combine arrays, each with a part for every local replica, for all of them."""
+        if not columns:
+            return []
+        everywhere = Mirrored(columns[0])
+        batch = [(PerReplica(parts), everywhere) for parts in columns]
+        reduced = self.batch_reduce_implementation(reduce_op, batch, options)
+        return (
+            [value.values for value in reduced]
+            if copies(everywhere) > 1
+            else [(value,) for value in reduced]
+        )
+
     def broadcast_implementation(self, tensor: Any, destinations: Any) -> Any:
         """Do what `broadcast` does, with arguments that are checked."""
         return spread(tensor, destinations)

@@ -16,10 +16,12 @@ def group_by_size(arrays: Sequence[Array], bytes_per_pack: int) -> list[list[Arr
     A pack is closed once it holds more than `bytes_per_pack`, so it may exceed that by
     up to one array.
     """
+    if not bytes_per_pack:
+        return [list(arrays)] if arrays else []
     packs: list[list[Array]] = []
     room = 0
     for array in arrays:
-        if not packs or (bytes_per_pack and room < 0):
+        if not packs or room < 0:
             packs.append([])
             room = bytes_per_pack
         packs[-1].append(array)

@@ -128,25 +128,19 @@ class ReplicatedExtended(StrategyExtended):
         options: CommunicationOptions | None,
     ) -> list[list[Any]]:
         """Reduce arrays in a batch and registered packs where they are."""
-        given = checked(options)
-        count = len(lists)
-        results: list[list[Any]] = [[None] * len(lists[0]) for _ in lists]
-        arrays = []
-        for at, parts in enumerate(_columns(lists)):
+        given, columns = checked(options), _columns(lists)
+        results: list[Sequence[Any]] = [[]] * len(columns)
+        others = []
+        for at, parts in enumerate(columns):
             if hasattr(parts[0], "flats"):
-                packs = self._packed().in_place(reduce_op, parts, given)
-                for result, pack in zip(results, packs, strict=True):
-                    result[at] = pack
+                results[at] = self._packed().in_place(reduce_op, parts, given)
             else:
-                arrays.append((at, PerReplica([plain(part) for part in parts])))
-        if arrays:
-            batch = [(value, self._everywhere) for _, value in arrays]
-            reduced = self._ops.batch_reduce_implementation(reduce_op, batch, given)
-            for (at, _), value in zip(arrays, reduced, strict=True):
-                parts = value.values if count > 1 else (value,)
-                for result, part in zip(results, parts, strict=True):
-                    result[at] = part
-        return results
+                others.append(at)
+        arrays = [tuple(map(plain, columns[at])) for at in others]
+        reduced = self._ops.all_reduce_implementation(reduce_op, arrays, given)
+        for at, result in zip(others, reduced, strict=True):
+            results[at] = result
+        return [[result[index] for result in results] for index in range(len(lists))]
 
     def start_all_reduce_lists(
         self,

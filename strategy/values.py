@@ -152,6 +152,8 @@ def local_index() -> int:
 
 def plain(value: Any) -> Any:
     """Return the array behind `value`; numbers become arrays by NumPy's rules."""
+    if type(value) is np.ndarray:  # nearly always
+        return value
     if isinstance(value, ArrayLike):
         return value.read_value()
     is_array = hasattr(value, "dtype") and not isinstance(value, np.generic)
