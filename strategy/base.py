@@ -92,10 +92,16 @@ class Strategy:
         reduced along it; their lengths may differ, and MEAN divides by the number of
         elements there are in total.
         """
-        op = ReduceOp.parse(reduce_op)
-        if not isinstance(axis, (int, tuple, type(None))):
-            raise TypeError(f"axis is {axis!r}; wanted None, an int or a tuple of ints")
+
+        def check() -> ReduceOp:
+            if not isinstance(axis, (int, tuple, type(None))):
+                raise TypeError(
+                    f"axis is {axis!r}; wanted None, an int or a tuple of ints"
+                )
+            return ReduceOp.parse(reduce_op)
+
         with self.scope():
+            op = self._extended.agreed(check)
             if axis is not None:
                 return self._reduce_along(op, value, axis)
             return nest.unflatten(value, self._reduce(op, nest.flatten(value)))

@@ -55,9 +55,7 @@ class CrossDeviceOps:
         op = ReduceOp.parse(reduce_op)
         pairs = []
         for pair in value_destination_pairs:
-            if not isinstance(pair, tuple) or len(pair) != 2:
-                raise ValueError(f"got {pair!r}; wanted a (value, destinations) tuple")
-            copies(pair[1])
+            check_pair(pair)
             pairs.append((per_replica(pair[0]), pair[1]))
         if not pairs:
             return []
@@ -167,6 +165,13 @@ class ReductionToOneDevice(CrossDeviceOps):
     def total(self, reduce_op: ReduceOp, parts: list[Any]) -> Any:
         """Return the SUM or MEAN of one value's parts."""
         return local_reduce.reduced(reduce_op, parts, self.accumulation_fn)
+
+
+def check_pair(pair: Any) -> None:
+    """Raise an error for anything but a value and destinations."""
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise ValueError(f"got {pair!r}; wanted a (value, destinations) tuple")
+    copies(pair[1])
 
 
 def copies(destinations: Any) -> int:

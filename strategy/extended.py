@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import numpy as np
 
@@ -13,12 +13,12 @@ import collectives
 from strategy import contexts, nest
 from strategy.cluster_resolver import ClusterResolver
 from strategy.communication import Communication
-from strategy.cross_device_ops import copies
+from strategy.cross_device_ops import check_pair, copies
 from strategy.input_context import InputContext, InputOptions
 from strategy.options import CommunicationOptions, RunOptions
 from strategy.reduce_op import ReduceOp
 from strategy.reduction import Pack
-from strategy.refusal import Refusal
+from strategy.refusal import Refusal, or_refusal
 from strategy.replica_context import ReplicaContext
 from strategy.values import ValueContext, select
 from strategy.variable_rules import PLAIN
@@ -26,6 +26,8 @@ from strategy.variables import Component
 
 if TYPE_CHECKING:
     from strategy.base import Strategy
+
+T = TypeVar("T")
 
 
 class StrategyExtended:
@@ -110,12 +112,14 @@ class StrategyExtended:
         options: CommunicationOptions | None = None,
     ) -> list[Any]:
         """Do `reduce_to` for several values at once, which then travel together."""
-        op = ReduceOp.parse(reduce_op)
         contexts.require_cross_replica(self._strategy)
-        for pair in value_destination_pairs:
-            if not isinstance(pair, tuple) or len(pair) != 2:
-                raise ValueError(f"got {pair!r}; wanted a (value, destinations) tuple")
-            copies(pair[1])
+
+        def check() -> ReduceOp:
+            for pair in value_destination_pairs:
+                check_pair(pair)
+            return ReduceOp.parse(reduce_op)
+
+        op = self.agreed(check)
         return self.reduce_pairs(op, value_destination_pairs, options)
 
     def update(
@@ -187,6 +191,13 @@ class StrategyExtended:
         if self.comm is not None:
             self.comm.all_reduce(Refusal(error))
         raise error
+
+    def agreed(self, make: Callable[[], T]) -> T:
+        """Return what `make` returns; what it raises here is raised on all ranks."""
+        made = or_refusal(make)
+        if isinstance(made, Refusal):
+            self.refuse(made.error)
+        return cast("T", made)
 
     def first(self, values: list[Any]) -> Any:
         """Return the first of all replicas' value; `values` are the local ones."""

@@ -16,6 +16,10 @@ class ReduceOp(Enum):
     SUM = "SUM"
     MEAN = "MEAN"
 
+    def __str__(self) -> str:
+        """Return the name alone."""
+        return self.value
+
     @classmethod
     def parse(cls, op: ReduceOp | str) -> ReduceOp:
         """Return the member that `op` names, in any case.

@@ -7,19 +7,22 @@ from typing import Any, NoReturn
 
 
 class Refusal:
-    """Stands for an array that this rank could not make.
+    """Stands for what this rank could not make.
 
-    Passed to a collective it raises the error there. `collectives` tells the other
-    ranks before anything moves, and all of them raise.
+    In place of an array in a collective it raises the error there. `collectives` tells
+    the other ranks before anything moves, and all of them raise.
     """
 
     nbytes = 0
 
     def __init__(self, error: Exception) -> None:
-        self._error = error
+        self.error = error
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise self._error
+        raise self.error
+
+    def __repr__(self) -> str:
+        return f"<refused: {self.error!r}>"
 
 
 def or_refusal(make: Callable[[], Any]) -> Any:

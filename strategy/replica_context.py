@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -11,6 +12,7 @@ from strategy import contexts, nest
 from strategy.options import CommunicationOptions
 from strategy.reduce_op import ReduceOp
 from strategy.reduction import Reduction
+from strategy.refusal import Refusal, or_refusal
 from strategy.replicas import Combine, Meeting
 from strategy.values import ArrayLike, PerReplica, regroup, select
 
@@ -99,14 +101,16 @@ class ReplicaContext:
         A Python number is this replica's contribution. The result is this replica's to
         change. `GradientPacks.next()` is reduced in place, without a copy.
         """
-        op = ReduceOp.parse(reduce_op)
-        extended = self._strategy.extended
+        op = or_refusal(partial(ReduceOp.parse, reduce_op))
         given = _leaves(value)
-        reduced = self.meet(
-            f"all_reduce {op.value}",
-            given,
-            lambda lists: extended.all_reduce_lists(op, lists, options),
-        )
+
+        def combine(lists: list[list[Any]]) -> list[list[Any]]:
+            extended = self._strategy.extended
+            if isinstance(op, Refusal):
+                extended.refuse(op.error)
+            return extended.all_reduce_lists(op, lists, options)
+
+        reduced = self.meet(f"all_reduce {op}", given, combine)
         return nest.unflatten(value, _own(reduced, given))
 
     def start_all_reduce(
@@ -123,7 +127,7 @@ class ReplicaContext:
         op = ReduceOp.parse(reduce_op)
         extended = self._strategy.extended
         packs = self.meet(
-            f"start_all_reduce {op.value}",
+            f"start_all_reduce {op}",
             _leaves(value),
             lambda lists: extended.start_all_reduce_lists(op, lists, options),
         )

@@ -128,7 +128,7 @@ class ReplicatedExtended(StrategyExtended):
         options: CommunicationOptions | None,
     ) -> list[list[Any]]:
         """Reduce arrays in a batch and registered packs where they are."""
-        given, columns = checked(options), _columns(lists)
+        given, columns = self._hints(options), _columns(lists)
         results: list[Sequence[Any]] = [[]] * len(columns)
         others = []
         for at, parts in enumerate(columns):
@@ -163,7 +163,7 @@ class ReplicatedExtended(StrategyExtended):
         self, lists: list[list[Any]], axis: int, options: CommunicationOptions | None
     ) -> list[list[Any]]:
         """Join array by array."""
-        given = checked(options)
+        given = self._hints(options)
         columns = [
             self._ops.gather_implementation(
                 PerReplica([plain(part) for part in parts]),
@@ -187,7 +187,7 @@ class ReplicatedExtended(StrategyExtended):
         if parts is None:
             return value
         self._check_components(parts)
-        given = checked(options)
+        given = self._hints(options)
         return self._ops.gather_implementation(
             per_replica(parts), self.worker_devices[0], axis, given
         )
@@ -284,6 +284,9 @@ class ReplicatedExtended(StrategyExtended):
                     f"of {self._strategy!r}"
                 )
             )
+
+    def _hints(self, options: CommunicationOptions | None) -> CommunicationOptions:
+        return self.agreed(partial(checked, options))
 
     def _packed(self) -> CollectiveAllReduce:
         if isinstance(self._ops, CollectiveAllReduce):

@@ -73,10 +73,8 @@ def test_an_initial_value_that_cannot_be_made(several, comm, wrong):
     refused_everywhere(several, comm, lambda: Variable(initial))
 
 
+@pytest.mark.parametrize("several", [2], indirect=True)
 def test_slices_that_the_replicas_of_one_rank_cannot_join(several, comm, wrong):
-    if len(several.extended.replica_ids) == 1:
-        pytest.skip("needs two replicas on a rank")
-
     def replica():
         context = distribute.get_replica_context()
         odd = wrong and context.replica_id_in_sync_group == count - 1
@@ -85,3 +83,32 @@ def test_slices_that_the_replicas_of_one_rank_cannot_join(several, comm, wrong):
 
     count = several.num_replicas_in_sync
     refused_everywhere(several, comm, lambda: several.run(replica))
+
+
+@pytest.mark.parametrize("bad", [{"reduce_op": "AVG"}, {"options": "fast"}])
+def test_an_op_or_hints_that_do_not_exist(several, comm, wrong, bad):
+    def replica():
+        context = distribute.get_replica_context()
+        given = {"reduce_op": "SUM", **(bad if wrong else {})}
+        return context.all_reduce(value=np.ones(2), **given)
+
+    refused_everywhere(several, comm, lambda: several.run(replica))
+
+
+def test_arguments_of_reduce(several, comm, wrong):
+    for op, axis in (("AVG", None), ("SUM", 0.5), (3, None)):
+        given = (op, np.ones(2), axis) if wrong else ("SUM", np.ones(2), None)
+        refused_everywhere(several, comm, lambda given=given: several.reduce(*given))
+
+
+def test_arguments_of_reduce_to(several, comm, wrong):
+    for op, to in (("AVG", "CPU:0"), ("SUM", "")):
+        given = (op, np.ones(2), to) if wrong else ("SUM", np.ones(2), "CPU:0")
+        refused_everywhere(
+            several, comm, lambda given=given: several.extended.reduce_to(*given)
+        )
+
+
+def test_an_op_that_exists_on_no_rank(several):
+    with pytest.raises(ValueError, match="reduce_op is 'AVG'"):
+        several.reduce("AVG", np.ones(2), None)
