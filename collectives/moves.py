@@ -223,6 +223,11 @@ def _lanes_of_all(collective: str, place: Place, nbytes: float) -> list[Move]:
     return [*_windowed(1, 1, host, few), *_across(collective, place, nbytes)]
 
 
+def _all_from_here(place: Place, nbytes: float) -> list[Move]:
+    """Return the moves of an all-to-all by `hierarchical`: each rank has n bytes."""
+    return _lanes_of_all("all_to_all", place, nbytes * place.per_host)
+
+
 def _through_one(place: Place, nbytes: float) -> list[Move]:
     """Return the moves of `hierarchical_copy`: to one rank a host, across, and back."""
     host = Place(place.per_host, place.per_host)
@@ -259,9 +264,18 @@ FORMULAS: dict[str, dict[str, Callable[[Place, float], list[Move]]]] = {
         "direct": partial(_direct, 1, 0, 2),
         "hierarchical": partial(_lanes_of_all, "all_gather"),
     },
-    "gather": {"shared": partial(_windowed, 1, 0)},
-    "scatter": {"shared": partial(_windowed, 1, 0)},
-    "all_to_all": {"shared": partial(_windowed, 1, 0)},
+    "gather": {
+        "shared": partial(_windowed, 1, 0),
+        "hierarchical": partial(_lanes_of_all, "gather"),
+    },
+    "scatter": {
+        "shared": partial(_windowed, 1, 0),
+        "hierarchical": partial(_lanes_of_all, "scatter"),
+    },
+    "all_to_all": {
+        "shared": partial(_windowed, 1, 0),
+        "hierarchical": _all_from_here,
+    },
 }
 
 

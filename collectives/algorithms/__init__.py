@@ -154,12 +154,15 @@ def _direct(
     )
 
 
-def _hierarchical(run: Callable[[Task], None], flow: Flow | None = None) -> Algorithm:
+def _hierarchical(
+    run: Callable[[Task], None], flow: Flow | None = None, whole: bool = False
+) -> Algorithm:
     return Algorithm(
         run,
         "memory inside hosts, all their ranks between hosts",
         flow=flow,
         host_windows=True,
+        whole=whole,
     )
 
 
@@ -294,6 +297,7 @@ TABLE: dict[str, dict[str, Algorithm]] = {
     "gather": {
         NATIVE: _native(native.gather),
         SHARED: _shared(shared.gather),
+        HIERARCHICAL: _hierarchical(hierarchical.gather, whole=True),
         "tree": Algorithm(
             _rooted(schedules.tree_gather, no_more), "fewest steps", whole=True
         ),
@@ -304,6 +308,7 @@ TABLE: dict[str, dict[str, Algorithm]] = {
     "scatter": {
         NATIVE: _native(native.scatter),
         SHARED: _shared(shared.scatter),
+        HIERARCHICAL: _hierarchical(hierarchical.scatter, whole=True),
         "tree": Algorithm(
             _rooted(schedules.tree_scatter, no_more), "fewest steps", whole=True
         ),
@@ -314,6 +319,7 @@ TABLE: dict[str, dict[str, Algorithm]] = {
     "all_to_all": {
         NATIVE: _native(native.all_to_all),
         SHARED: _shared(shared.all_to_all),
+        HIERARCHICAL: _hierarchical(hierarchical.all_to_all),
         "pairwise": Algorithm(
             _stepwise(schedules.pairwise_all_to_all, no_more), "every byte moved once"
         ),

@@ -8,7 +8,7 @@ from harness.plugin import those_on
 
 import collectives
 from collectives import SHARED, Options, UnsupportedError, startup
-from collectives.algorithms import TABLE
+from collectives.algorithms import REDUCING, TABLE
 
 # The host of each rank, by the number of ranks.
 PLACEMENTS = {
@@ -84,6 +84,14 @@ def test_every_root_and_every_lengths(ranks):
         if rank == root:
             wanted = np.arange(9_999) * sum(range(size))
             np.testing.assert_array_equal(total, wanted)
+        lengths = [300 * abs(r - root) for r in range(size)]
+        whole = np.concatenate([np.full(n, r) for r, n in enumerate(lengths)])
+        blocks = ranks.gather(np.full(lengths[rank], rank), root, **by)
+        if rank == root:
+            np.testing.assert_array_equal(blocks, whole)
+        given = whole if rank == root else None
+        block = ranks.scatter(given, root, splits=lengths, **by)
+        np.testing.assert_array_equal(block, np.full(lengths[rank], rank))
     lengths = [(7 * r * r * 300 + 1) % 5000 * (r != 1) for r in range(size)]
     whole = np.concatenate([np.full(n, r) for r, n in enumerate(lengths)])
     gathered = ranks.all_gather(np.full(lengths[rank], rank), **by)
@@ -91,6 +99,18 @@ def test_every_root_and_every_lengths(ranks):
     block = ranks.reduce_scatter(whole + rank, splits=lengths, **by)
     total = rank * size + sum(range(size))
     np.testing.assert_array_equal(block, np.full(lengths[rank], total))
+
+
+@pytest.mark.parametrize("most", [0, 1, 2_000])
+def test_every_rank_has_something_else_for_every_rank(ranks, most):
+    size, rank = ranks.size, ranks.rank
+    table = np.random.default_rng(most).integers(0, most + 1, (size, size))
+    sent = [np.arange(n) + 1000 * rank + to for to, n in enumerate(table[rank])]
+    y = ranks.all_to_all(
+        np.concatenate(sent), splits=list(table[rank]), algorithm="hierarchical"
+    )
+    came = [np.arange(n) + 1000 * r + rank for r, n in enumerate(table[:, rank])]
+    np.testing.assert_array_equal(y, np.concatenate(came))
 
 
 def test_registered_arrays_and_calls_in_a_row(ranks):
@@ -112,10 +132,7 @@ def test_a_shared_result_opens_the_windows_it_needs(ranks):
 @pytest.mark.parametrize("collective", [n for n in TABLE if NAMES[0] in TABLE[n]])
 def test_what_the_lanes_cannot_keep_is_refused(ranks, collective):
     call = getattr(ranks.with_options(deterministic=True), collective)
-    if TABLE[collective][NAMES[0]].in_order or collective in (
-        "broadcast",
-        "all_gather",
-    ):
+    if TABLE[collective][NAMES[0]].in_order or collective not in REDUCING:
         call(np.ones(ranks.size), algorithm=NAMES[0])
         return
     with pytest.raises(UnsupportedError, match="in the order of ranks"):

@@ -11,15 +11,24 @@ from collectives.algorithms.hierarchical.all_reduce import (
     copying_all_reduce,
     flowing_all_reduce,
 )
-from collectives.algorithms.hierarchical.blocks import all_gather, reduce_scatter
+from collectives.algorithms.hierarchical.all_to_all import all_to_all
+from collectives.algorithms.hierarchical.blocks import (
+    all_gather,
+    gather,
+    reduce_scatter,
+    scatter,
+)
 from collectives.algorithms.hierarchical.rooted import broadcast, reduce
 
 __all__ = [
     "all_gather",
     "all_reduce",
+    "all_to_all",
     "broadcast",
     "copying_all_reduce",
     "flowing_all_reduce",
+    "gather",
     "reduce",
     "reduce_scatter",
+    "scatter",
 ]

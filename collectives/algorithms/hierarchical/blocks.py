@@ -1,30 +1,33 @@
-"""All-gather and reduce-scatter on two levels: a block for each rank.
+"""All-gather, gather, scatter and reduce-scatter on two levels: a block for each rank.
 
 Each block crosses the network once for each host that needs it, carried by the ranks
 that have the same place on their hosts; inside a host it goes through memory. Blocks
 may be of any lengths, and ranks on hosts as they like. Of an all-gather with n bytes in
 the end each host gets what it has not, in one step; of a reduce-scatter each host sends
-its sums of what the others add up, in one step.
+its sums of what the others add up, in one step. A gather brings all of that to the
+root's host only, where all ranks receive for the root; a scatter is the way back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from collectives.algorithms.hierarchical.crossing import HERE, LAG, SENT, Crossing
 from collectives.algorithms.stepwise import Task
 from collectives.kernels import Array
+from collectives.lanes import lanes_of
+from collectives.partition import Bounds
 
 
-class _Blocks:
+class Blocks:
     """One call: how its blocks are cut into rounds, and who carries which."""
 
     def __init__(self, task: Task) -> None:
         self.task, self.rank, size = task, task.group.rank, task.group.size
         self.crossing = crossing = Crossing(task, size)
         lanes = self.lanes = crossing.lanes
-        longest = max(high - low for low, high in pairwise(task.bounds))
-        self.rounds = -(-longest // crossing.length)
+        self.rounds = self.rounds_of(high - low for low, high in pairwise(task.bounds))
         places = {
             rank: place for ranks in lanes.hosts for place, rank in enumerate(ranks)
         }
@@ -35,11 +38,16 @@ class _Blocks:
         self.peers = [(host, lanes.carrier(host, lanes.place)) for host in lanes.far]
         """Who carries this rank's block on the other hosts."""
 
-    def span(self, block: int, number: int) -> slice:
+    def rounds_of(self, lengths: Iterable[int]) -> int:
+        """Return how many rounds the longest of some blocks takes."""
+        return -(-max(lengths) // self.crossing.length)
+
+    def span(self, block: int, number: int, bounds: Bounds | None = None) -> slice:
         """Return what of a block goes in a round; empty before and behind it."""
         if number < 0:
             return slice(0, 0)
-        low, end = self.task.bounds[block], self.task.bounds[block + 1]
+        bounds = self.task.bounds if bounds is None else bounds
+        low, end = bounds[block], bounds[block + 1]
         low = min(low + number * self.crossing.length, end)
         return slice(low, min(low + self.crossing.length, end))
 
@@ -51,15 +59,31 @@ class _Blocks:
 
 def all_gather(task: Task) -> None:
     """Fill `work` with everybody's block; the own one is in its place."""
-    blocks = _Blocks(task)
+    everywhere = range(len(lanes_of(task.group.topology).hosts))
+    _bring(task, everywhere, wanted=True)
+
+
+def gather(task: Task) -> None:
+    """Fill the root's `work` with everybody's block; the own one is in its place.
+
+    The others' `work` has room for all, of which they use what they carry.
+    """
+    host = task.group.topology.host_of[task.root]
+    _bring(task, [host], wanted=task.group.rank == task.root)
+
+
+def _bring(task: Task, hosts: Sequence[int], wanted: bool) -> None:
+    """Bring all blocks to some hosts, and there into the `work` of who wants them."""
+    blocks = Blocks(task)
     crossing, rank, mine, work = blocks.crossing, blocks.rank, blocks.mine, task.work
-    far = [block for block in mine if block != rank]
+    far = [b for b in mine if b != rank and blocks.lanes.host in hosts]
+    peers = [(host, peer) for host, peer in blocks.peers if host in hosts]
 
     def start(number: int) -> None:
         for block in far:
             data = work[blocks.span(block, number)]
             crossing.receive(HERE, number, block, block, data)
-        for host, peer in blocks.peers:
+        for host, peer in peers:
             crossing.wait(SENT, number - LAG, host)
             crossing.send(SENT, number, host, peer, work[blocks.span(rank, number)])
 
@@ -72,7 +96,7 @@ def all_gather(task: Task) -> None:
         start(number + LAG)
         crossing.hand_over()
         for block, carrier in enumerate(blocks.carriers):
-            if block not in mine:
+            if wanted and block not in mine:
                 span = blocks.span(block, number)
                 work[span] = slots[carrier][blocks.place(block, span)]
 
@@ -81,9 +105,68 @@ def all_gather(task: Task) -> None:
     crossing.run(blocks.rounds, step)
 
 
+def scatter(task: Task) -> None:
+    """Give each rank its block of the root's `source`, in its place in `work`."""
+    blocks = Blocks(task)
+    if blocks.lanes.host == task.group.topology.host_of[task.root]:
+        _hand_out(blocks)
+    else:
+        _get(blocks)
+
+
+def _hand_out(blocks: Blocks) -> None:
+    """Scatter on the host of the root."""
+    crossing, lanes, task = blocks.crossing, blocks.lanes, blocks.task
+    rank, far = blocks.rank, [block for block in blocks.mine if block != blocks.rank]
+    root_place = lanes.hosts[lanes.host].index(task.root)
+    is_root = rank == task.root
+    (copies,) = crossing.rooms((LAG, len(far), 0 if is_root else crossing.length))
+
+    def step(number: int, slots: list[Array]) -> None:
+        slot = slots[root_place]
+        for block, carrier in enumerate(blocks.carriers):
+            if is_root and carrier != root_place:
+                span = blocks.span(block, number)
+                slot[blocks.place(block, span)] = task.source[span]
+        crossing.hand_over()
+        for index, block in enumerate(far):
+            span = blocks.span(block, number)
+            crossing.wait(SENT, number - LAG, block)
+            data = task.source[span]
+            if not is_root:
+                data = copies[number % LAG, index, : span.stop - span.start]
+                data[:] = slot[blocks.place(block, span)]
+            crossing.send(SENT, number, block, block, data)
+        if not is_root:
+            span = blocks.span(rank, number)
+            task.work[span] = slot[blocks.place(rank, span)]
+
+    crossing.run(blocks.rounds, step)
+
+
+def _get(blocks: Blocks) -> None:
+    """Scatter on the other hosts."""
+    crossing, rank, task = blocks.crossing, blocks.rank, blocks.task
+    root_host = task.group.topology.host_of[task.root]
+    carrier = blocks.lanes.carrier(root_host, blocks.lanes.place)
+
+    def expect(number: int) -> None:
+        data = task.work[blocks.span(rank, number)]
+        crossing.receive(HERE, number, rank, carrier, data)
+
+    def step(number: int, slots: list[Array]) -> None:
+        crossing.wait(HERE, number, rank)
+        expect(number + LAG)
+        crossing.hand_over()
+
+    for number in range(LAG):
+        expect(number)
+    crossing.run(blocks.rounds, step)
+
+
 def reduce_scatter(task: Task) -> None:
     """Leave this rank's block, combined, in its place in `work`."""
-    blocks = _Blocks(task)
+    blocks = Blocks(task)
     crossing, rank, mine = blocks.crossing, blocks.rank, blocks.mine
     lanes, length, source = blocks.lanes, crossing.length, task.source
     lag = min(LAG, blocks.rounds)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -54,6 +55,10 @@ class Crossing:
         self._tags = tags[0], tags[0], tags[1], tags[1]
         self._under_way: deque[Pending] = deque()
         self._pending: dict[tuple[int, int, int], list[Pending]] = {}
+
+    def room_of(self, dtype: np.dtype[Any]) -> int:
+        """Return how many elements of another dtype a slot can hold."""
+        return self._slots[0][0].nbytes // dtype.itemsize
 
     def rooms(self, *shapes: tuple[int, ...]) -> list[Array]:
         """Return arrays of these shapes that last until the end of the call."""
