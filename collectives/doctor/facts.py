@@ -42,6 +42,9 @@ PREFIXES = (
     "LD_LIBRARY_PATH",
 )
 
+# Of those, what changes no result and no speed.
+HARMLESS = {"PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"}
+
 # Who decides how many threads a BLAS call uses, the strongest first.
 THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
@@ -229,11 +232,29 @@ def _thread_pools() -> Iterable[Mapping[str, Any]]:
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    own = _own_folders(environ)
+    told = {**environ, "LD_LIBRARY_PATH": own}
     return {
-        name: text
-        for name, text in sorted(environ.items())
+        name: told[name]
+        for name in sorted(environ)
         if name.startswith(PREFIXES)
+        and name not in HARMLESS
+        and (own or name != "LD_LIBRARY_PATH")
     }
+
+
+def _own_folders(environ: Mapping[str, str]) -> str:
+    """Return where libraries are looked for, but for the launcher's own folder.
+
+    Open MPI's puts that in front, on hosts other than its own, and more than once.
+    """
+    launchers = {
+        os.path.join(environ[name], "lib")
+        for name in ("PRTE_PREFIX", "PMIX_PREFIX", "OPAL_PREFIX")
+        if name in environ
+    }
+    folders = dict.fromkeys(environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
+    return os.pathsep.join(f for f in folders if f and f not in launchers)
 
 
 def _bad_option() -> str:

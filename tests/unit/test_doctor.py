@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from harness.jobs import INTEL, MPICH, OPEN_MPI, change, job
 
-from collectives.doctor import advice, examine, hardware, software
+from collectives.doctor import advice, examine, facts, hardware, software
 from collectives.doctor.facts import (
     CoreFacts,
     ThreadFacts,
@@ -357,3 +357,17 @@ def test_leftovers_are_old_known_and_unused(shm: Path) -> None:
 def test_cupy_is_looked_up_and_not_imported() -> None:
     assert set(versions()) == {"Ringfold", "Python", "NumPy", "mpi4py", "CuPy"}
     assert "cupy" not in sys.modules
+
+
+def test_the_launchers_own_folder_is_no_difference():
+    far = {
+        "PRTE_PREFIX": "/opt/mpi",
+        "LD_LIBRARY_PATH": "/opt/mpi/lib:/opt/mpi/lib:",
+        "PYTHONUNBUFFERED": "1",
+    }
+    assert facts._environment(far) == facts._environment({}) == {}
+    near = {"LD_LIBRARY_PATH": "/mine:/opt/mpi/lib"}
+    assert facts._environment({**far, "LD_LIBRARY_PATH": "/opt/mpi/lib:/mine"}) == {
+        "LD_LIBRARY_PATH": "/mine"
+    }
+    assert facts._environment(near) == near
