@@ -13,6 +13,7 @@ counts only when the words were equal.
 from __future__ import annotations
 
 import time
+from functools import lru_cache
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from collectives.schedules import Step, recursive_doubling
 CALL_NUMBER = {name: number for number, name in enumerate(CALLS)}
 HEADER_BYTES = 24  # lowest word, highest word, bytes that follow
 MESSAGE_BYTES = HEADER_BYTES + Ride.MOST_BYTES
+
+steps_of = lru_cache(64)(recursive_doubling)  # asked for in every call
 
 
 def agree(
@@ -81,7 +84,7 @@ def _exchange(group: Group, word: int, ride: Ride | None, timeout_s: float) -> b
     room = group.scratch(2 * MESSAGE_BYTES)
     outgoing, incoming = room[:MESSAGE_BYTES], room[MESSAGE_BYTES:]
     tag = AGREEMENT_TAGS + (group.sequence & SEQUENCE_BITS)
-    for step in recursive_doubling(group.rank, group.size):
+    for step in steps_of(group.rank, group.size):
         pending = []
         if step.receive_from >= 0:
             pending.append(group.messages.receive(step.receive_from, incoming, tag))

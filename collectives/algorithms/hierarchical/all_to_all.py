@@ -11,6 +11,7 @@ each: the same bytes. Blocks may be of any lengths, and ranks on hosts as they l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -19,7 +20,6 @@ from collectives.algorithms.hierarchical.blocks import Blocks
 from collectives.algorithms.hierarchical.crossing import HERE, LAG, SENT, Crossing
 from collectives.algorithms.stepwise import Task
 from collectives.kernels import Array
-from collectives.partition import Bounds
 
 
 def all_to_all(task: Task) -> None:
@@ -30,10 +30,10 @@ def all_to_all(task: Task) -> None:
     crossing, lanes, rank = blocks.crossing, blocks.lanes, blocks.rank
     here, length = lanes.hosts[lanes.host], crossing.length
     far = [block for block in blocks.mine if block != rank]
-    theirs = _of_this_host(crossing, outgoing)
-    rounds = max(
-        blocks.rounds_of(map(_longest, theirs)), _most(crossing, blocks.rounds)
-    )
+    told = _of_this_host(crossing, (*outgoing, blocks.rounds))
+    theirs = [bounds for *bounds, _ in told]
+    lengths = [high - low for bounds in theirs for low, high in pairwise(bounds)]
+    rounds = max(blocks.rounds_of(lengths), *(number for *_, number in told))
     lag = min(LAG, rounds)
     largest = max(map(len, lanes.hosts))
     packs, landing = crossing.rooms(
@@ -97,16 +97,7 @@ def all_to_all(task: Task) -> None:
     crossing.run(rounds + lag, step)
 
 
-def _longest(bounds: Bounds) -> int:
-    return max(high - low for low, high in pairwise(bounds))
-
-
-def _most(crossing: Crossing, rounds: int) -> int:
-    """Return the largest of the numbers that the ranks of this host have."""
-    return max(last for _, last in _of_this_host(crossing, (0, rounds)))
-
-
-def _of_this_host(crossing: Crossing, mine: Bounds) -> list[Bounds]:
+def _of_this_host(crossing: Crossing, mine: Sequence[int]) -> list[list[int]]:
     """Return what each rank of this host has here, as many numbers as this one."""
     row, place = np.array(mine, np.int64), crossing.lanes.place
     rows = np.empty(
@@ -122,4 +113,5 @@ def _of_this_host(crossing: Crossing, mine: Bounds) -> list[Bounds]:
             told[part] = slot.view(np.int64)[: row[part].size]
 
     crossing.run(-(-row.size // room), step)
-    return [tuple(map(int, told)) for told in rows]
+    numbers: list[list[int]] = rows.tolist()
+    return numbers

@@ -17,7 +17,6 @@ from collectives.algorithms.hierarchical.crossing import HERE, LAG, SENT, Crossi
 from collectives.algorithms.stepwise import Task
 from collectives.kernels import Array
 from collectives.lanes import lanes_of
-from collectives.partition import Bounds
 
 
 class Blocks:
@@ -42,7 +41,9 @@ class Blocks:
         """Return how many rounds the longest of some blocks takes."""
         return -(-max(lengths) // self.crossing.length)
 
-    def span(self, block: int, number: int, bounds: Bounds | None = None) -> slice:
+    def span(
+        self, block: int, number: int, bounds: Sequence[int] | None = None
+    ) -> slice:
         """Return what of a block goes in a round; empty before and behind it."""
         if number < 0:
             return slice(0, 0)
