@@ -1,6 +1,6 @@
 """How the values of the replicas of one process are combined.
 
-`CrossDeviceOps` checks arguments and leaves the work to four hooks, as in TensorFlow:
+`CrossDeviceOps` checks arguments and leaves the work to hooks, four of them TensorFlow's:
 a subclass of your own goes to `MirroredStrategy(cross_device_ops=…)`.
 """
 
