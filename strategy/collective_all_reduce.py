@@ -5,7 +5,7 @@ First the replicas of each process are added up, then one collective goes across
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,9 +22,9 @@ from strategy.cross_device_ops import (
 from strategy.errors import ElementTypeError
 from strategy.indexed_slices import IndexedSlices
 from strategy.options import CommunicationImplementation, CommunicationOptions
-from strategy.packs import group_by_size
 from strategy.reduce_op import ReduceOp, mean_dtype
 from strategy.refusal import Refusal, or_refusal
+from strategy.shares import Share, shares
 from strategy.values import Array, PerReplica
 
 # What each implementation is called in `collectives`; None leaves the choice to it.
@@ -161,17 +161,16 @@ class CollectiveAllReduce(CrossDeviceOps):
         """
         merged = self._merged(options)
         comm, sizes, under_way = self._comm_for(merged), [], []
-        for places, arrays, nbytes in self._packed(values, merged):
-            parts = [values[at] for at in places]
+        for share in shares(values, merged.bytes_per_pack):
             if comm is None:
-                done = [local_reduce.reduced(op, part) for part in parts]
+                done = [local_reduce.reduced(op, parts) for parts in share.parts]
                 wait: Callable[[], list[Any]] = partial(list, done)
             else:
-                arguments = self._arguments(op, arrays, nbytes, parts, merged)
+                arguments = self._arguments(op, share, merged)
                 handle = comm.start_all_reduce_many(*arguments)
-                wait = partial(self._arrived, op, parts, handle)
-            sizes.append(nbytes)
-            under_way.append((places, wait))
+                wait = partial(self._arrived, op, share, handle)
+            sizes.append(share.nbytes)
+            under_way.append((share.places, wait))
         self._note(op, merged, len(values), sizes, len(values[0]))
         return under_way
 
@@ -207,70 +206,27 @@ class CollectiveAllReduce(CrossDeviceOps):
             return [local_reduce.reduced(op, parts) for parts in values]
         results: list[Any] = [None] * len(values)
         sizes = []
-        for places, arrays, nbytes in self._packed(values, options):
-            parts = [values[at] for at in places]
-            arguments = self._arguments(op, arrays, nbytes, parts, options)
-            totals = self._finished(op, parts, comm.all_reduce_many(*arguments))
-            for at, total in zip(places, totals, strict=True):
+        for share in shares(values, options.bytes_per_pack):
+            moved = comm.all_reduce_many(*self._arguments(op, share, options))
+            totals = share.finished(op, moved, self._ranks)
+            for at, total in zip(share.places, totals, strict=True):
                 results[at] = total
-            sizes.append(nbytes)
+            sizes.append(share.nbytes)
         self._note(op, options, len(values), sizes, len(values[0]))
         return results
 
-    def _packed(
-        self, values: Sequence[Sequence[Any]], options: CommunicationOptions
-    ) -> Iterator[tuple[list[int], list[Any], int]]:
-        """Yield each pack: the places of its values, this rank's arrays, their bytes.
-
-        The last values come first: the last layer's gradients are ready first.
-        """
-        begun = len(values)
-        firsts = [parts[0] for parts in reversed(values)]
-        for pack in group_by_size(firsts, options.bytes_per_pack):
-            places = list(range(begun - 1, begun - 1 - len(pack), -1))
-            begun -= len(pack)
-            arrays: list[Any] = pack
-            if len(values[0]) > 1:
-                totals = or_refusal(partial(_local_totals, values, places))
-                arrays = [totals] if isinstance(totals, Refusal) else totals
-            yield places, arrays, sum(array.nbytes for array in arrays)
-
     def _arguments(
-        self,
-        op: ReduceOp,
-        arrays: list[Any],
-        nbytes: int,
-        parts: list[Any],
-        options: CommunicationOptions,
+        self, op: ReduceOp, share: Share, options: CommunicationOptions
     ) -> tuple[Any, ...]:
-        """Return the arguments of all_reduce_many for one pack."""
-        across = op if len(parts[0]) == 1 else ReduceOp.SUM
-        limit = nbytes if options.bytes_per_pack else 0  # 0: `collectives` cuts it
-        return arrays, across.value.lower(), None, limit, _name(options)
+        """Return the arguments of all_reduce_many for a share."""
+        limit = share.nbytes if options.bytes_per_pack else 0  # `collectives` cuts it
+        across = share.op_across(op).value.lower()
+        return share.arrays, across, None, limit, _name(options)
 
     def _arrived(
-        self, op: ReduceOp, parts: list[Any], handle: collectives.Handle[list[Any]]
+        self, op: ReduceOp, share: Share, handle: collectives.Handle[list[Any]]
     ) -> list[Any]:
-        return self._finished(op, parts, handle.wait())
-
-    def _finished(self, op: ReduceOp, values: list[Any], moved: list[Any]) -> list[Any]:
-        """Return the results of one pack from what has come back."""
-        replicas = len(values[0])
-        if replicas == 1 and op is ReduceOp.SUM:
-            return moved
-        dtypes = [parts[0].dtype for parts in values]
-        if replicas == 1:  # `collectives` has divided; of integers, in float64
-            return [
-                array.astype(mean_dtype(dtype), copy=False)
-                if dtype.kind in "iu"
-                else array
-                for array, dtype in zip(moved, dtypes, strict=True)
-            ]
-        count = replicas * self._ranks
-        return [
-            local_reduce.finished(op, total, count, dtype)
-            for total, dtype in zip(moved, dtypes, strict=True)
-        ]
+        return share.finished(op, handle.wait(), self._ranks)
 
     def _sparse(
         self,
@@ -338,14 +294,6 @@ class CollectiveAllReduce(CrossDeviceOps):
             replicas,
             choose=choose,
         )
-
-
-def _local_totals(values: Sequence[Sequence[Any]], places: list[int]) -> list[Any]:
-    """Return the sums over the replicas of this process."""
-    for at in places:
-        local_reduce.check_alike(values[at])
-        local_reduce.check_numbers(values[at][0].dtype, "reduce")
-    return [local_reduce.wide_sum(values[at]) for at in places]
 
 
 def _name(options: CommunicationOptions) -> str | None:

@@ -1,7 +1,7 @@
 """How the values of the replicas of one process are combined.
 
-`CrossDeviceOps` checks arguments and leaves the work to hooks, four of them TensorFlow's:
-a subclass of your own goes to `MirroredStrategy(cross_device_ops=…)`.
+`CrossDeviceOps` checks arguments and leaves the work to hooks, four of which are
+TensorFlow's: a subclass of your own goes to `MirroredStrategy(cross_device_ops=…)`.
 """
 
 from __future__ import annotations

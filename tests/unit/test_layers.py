@@ -32,7 +32,7 @@ LAYERS = {
         "cluster_resolver multi_worker_util",
         "contexts values variables variable_rules scatter cluster_check input_context "
         "data",
-        "communication local_reduce packs reduction refusal distributed_dataset "
+        "communication local_reduce packs shares reduction refusal distributed_dataset "
         "input_pipelines",
         "cross_device_ops packed_ops collective_all_reduce",
         "replicas replica_context gradients base extended replicated",

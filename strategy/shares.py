@@ -1,0 +1,76 @@
+"""What a rank gives to a reduction, and what it makes of what comes back.
+
+A list of values, each with a part for every local replica, is cut into *shares*. Each
+is one call of `collectives`: for every value the sum of its parts goes there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from strategy import local_reduce
+from strategy.packs import group_by_size
+from strategy.reduce_op import ReduceOp, mean_dtype
+from strategy.refusal import Refusal, or_refusal
+from strategy.values import Array
+
+
+class Share(NamedTuple):
+    """Some of the values, which travel together."""
+
+    places: list[int]
+    """Where they are in the list."""
+    parts: list[Sequence[Any]]
+    arrays: list[Any]
+    """What travels for each of them."""
+    nbytes: int
+
+    def op_across(self, op: ReduceOp) -> ReduceOp:
+        """Return what the ranks do; a MEAN over several replicas is divided here."""
+        return op if len(self.parts[0]) == 1 else ReduceOp.SUM
+
+    def finished(self, op: ReduceOp, moved: list[Array], ranks: int) -> list[Array]:
+        """Return the results from what has come back."""
+        replicas = len(self.parts[0])
+        if replicas == 1 and op is ReduceOp.SUM:
+            return moved
+        dtypes = [parts[0].dtype for parts in self.parts]
+        if replicas == 1:  # `collectives` has divided; of integers, in float64
+            return [
+                array.astype(mean_dtype(dtype), copy=False)
+                if dtype.kind in "iu"
+                else array
+                for array, dtype in zip(moved, dtypes, strict=True)
+            ]
+        return [
+            local_reduce.finished(op, total, replicas * ranks, dtype)
+            for total, dtype in zip(moved, dtypes, strict=True)
+        ]
+
+
+def shares(values: Sequence[Sequence[Any]], bytes_per_pack: int) -> Iterator[Share]:
+    """Cut a list into shares of so many bytes; 0 makes one of everything.
+
+    The last values come first: the last layer's gradients are ready first.
+    """
+    begun = len(values)
+    firsts = [parts[0] for parts in reversed(values)]
+    for pack in group_by_size(firsts, bytes_per_pack):
+        places = list(range(begun - 1, begun - 1 - len(pack), -1))
+        begun -= len(pack)
+        parts = [values[at] for at in places]
+        arrays: list[Any] = pack
+        if len(parts[0]) > 1:
+            totals = or_refusal(partial(_local_totals, parts))
+            arrays = [totals] if isinstance(totals, Refusal) else totals
+        yield Share(places, parts, arrays, sum(array.nbytes for array in arrays))
+
+
+def _local_totals(values: list[Sequence[Any]]) -> list[Array]:
+    """Return the sums over the replicas of this process."""
+    for parts in values:
+        local_reduce.check_alike(parts)
+        local_reduce.check_numbers(parts[0].dtype, "reduce")
+    return [local_reduce.wide_sum(parts) for parts in values]
