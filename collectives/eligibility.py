@@ -30,6 +30,9 @@ def refusal(
         return "the ranks do not all share one memory"
     if (row.needs_window or row.host_windows) and group.size > 1 and group.no_window:
         return group.no_window
+    hosts = group.topology.host_of
+    if row.host_by_host and list(hosts) != sorted(hosts):
+        return "the ranks of a host do not follow each other"
     if row.needs_permission and group.not_direct:
         return group.not_direct
     if row.needs_mpi:

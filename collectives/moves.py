@@ -20,7 +20,7 @@ from collectives.schedules import Schedule, Step
 from collectives.window import MAIL_BYTES
 
 SEGMENT_BYTES = 512 << 10
-TWO_LEVELS = "hierarchical", "hierarchical_copy"
+TWO_LEVELS = "hierarchical", "hierarchical_copy", "hierarchical_chain"
 RIDE_BYTES = 64 << 10  # what travels with the agreement across hosts
 
 
@@ -235,12 +235,29 @@ def _through_one(place: Place, nbytes: float) -> list[Move]:
     return [*inside, *_across("all_reduce", place, nbytes)]
 
 
+def _along_hosts(place: Place, nbytes: float) -> list[Move]:
+    """Return the moves of `hierarchical_chain`: sums one way, results the other.
+
+    Between two hosts both go at once; a host in the middle sends each.
+    """
+    host = Place(place.per_host, place.per_host)
+    few = min(nbytes, SEGMENT_BYTES)
+    back = [Move("far_copy", nbytes)] if place.hosts > 2 else []
+    return [
+        *_windowed(1, 1, host, few),
+        Move("far_combine", nbytes),
+        *back,
+        Move("far_copy", few, 2 * place.hosts - 3),
+    ]
+
+
 FORMULAS: dict[str, dict[str, Callable[[Place, float], list[Move]]]] = {
     "all_reduce": {
         "shared": _shared_all_reduce,
         "direct": partial(_direct, 2, 1, 2),
         "hierarchical": partial(_lanes_of_all, "all_reduce"),
         "hierarchical_copy": _through_one,
+        "hierarchical_chain": _along_hosts,
     },
     "reduce": {
         "shared": partial(_windowed, 1, 1),

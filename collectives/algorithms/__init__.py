@@ -50,6 +50,8 @@ class Algorithm:
     """Whether all ranks must share one memory."""
     host_windows: bool = False
     """Whether the ranks of each host must share a memory."""
+    host_by_host: bool = False
+    """Whether the ranks of a host must follow each other."""
     needs_permission: bool = False
     """Whether ranks read each other's memory, which the system may forbid."""
     whole: bool = False
@@ -204,6 +206,14 @@ TABLE: dict[str, dict[str, Algorithm]] = {
             hierarchical.copying_all_reduce,
             "memory inside hosts, one of their ranks between hosts",
             host_windows=True,
+        ),
+        "hierarchical_chain": Algorithm(
+            hierarchical.ordered_all_reduce,
+            "in rank order, along the hosts, all their ranks between them",
+            flow=hierarchical.flowing_ordered_all_reduce,
+            in_order=True,
+            host_windows=True,
+            host_by_host=True,
         ),
         "chain": Algorithm(
             _stepwise(schedules.chain_all_reduce, everything),

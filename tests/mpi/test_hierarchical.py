@@ -61,6 +61,28 @@ def test_sums_have_the_same_bits_on_all_ranks(ranks, name, size):
     assert again.all_reduce(parts[ranks.rank], algorithm=name).tobytes() == y.tobytes()
 
 
+def test_the_chain_of_hosts_adds_strictly_by_rank(ranks):
+    by = {"algorithm": "hierarchical_chain"}
+    hosts, strict = ranks.topology.host_of, ranks.with_options(deterministic=True)
+    if list(hosts) != sorted(hosts):
+        with pytest.raises(UnsupportedError, match="do not follow each other"):
+            strict.all_reduce(np.ones(9), **by)
+        return
+    for size in (1, 2, 1001, 30_000):
+        x = numbers(ranks.rank, size)
+        wanted = strict.all_reduce(x, algorithm="chain")
+        assert strict.all_reduce(x, **by).tobytes() == wanted.tobytes()
+        shorter = strict.with_options(segment_bytes=256)
+        assert shorter.all_reduce(x, **by).tobytes() == wanted.tobytes()
+        parts = strict.all_reduce_many(np.array_split(x, 5), **by)
+        assert np.concatenate(parts).tobytes() == wanted.tobytes()
+        narrow = x.astype(np.float16)
+        same = strict.all_reduce(narrow, algorithm="chain").tobytes()
+        assert strict.all_reduce(narrow, **by).tobytes() == same
+    joined = ranks.all_reduce(2.0 + ranks.rank, lambda a, b: 10 * a + b, **by)
+    assert joined == ranks.all_reduce(2.0 + ranks.rank, lambda a, b: 10 * a + b)
+
+
 def test_a_list_flows_without_packs(ranks):
     shapes = [(3,), (1000, 7), (), (0, 4), (5000,), (1,)]
     mine = [numbers(ranks.rank, shape) for shape in shapes]

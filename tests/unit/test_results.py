@@ -10,13 +10,15 @@ from harness.threads import WORLDS, run_ranks
 
 import collectives
 from collectives import Options
+from collectives.moves import TWO_LEVELS
 
 COLLECTIVES = tuple(collectives.ALGORITHMS)
 MANY = 30
 CANNOT = {
     "one board": {"native"},
-    "two hosts": {"native", "shared", "direct"},
-    "no board": {"native", "shared", "direct", "hierarchical", "hierarchical_copy"},
+    # There ranks are on one host and the other by turns.
+    "two hosts": {"native", "shared", "direct", "hierarchical_chain"},
+    "no board": {"native", "shared", "direct", *TWO_LEVELS},
 }
 
 

@@ -18,6 +18,10 @@ from collectives.algorithms.hierarchical.blocks import (
     reduce_scatter,
     scatter,
 )
+from collectives.algorithms.hierarchical.ordered import (
+    flowing_ordered_all_reduce,
+    ordered_all_reduce,
+)
 from collectives.algorithms.hierarchical.rooted import broadcast, reduce
 
 __all__ = [
@@ -27,7 +31,9 @@ __all__ = [
     "broadcast",
     "copying_all_reduce",
     "flowing_all_reduce",
+    "flowing_ordered_all_reduce",
     "gather",
+    "ordered_all_reduce",
     "reduce",
     "reduce_scatter",
     "scatter",

@@ -4,19 +4,7 @@ Each host adds up what its own ranks have, in memory; a sum crosses the network 
 all *lanes* (lanes.py) at a time; and the result is spread in memory again. Of n bytes
 on h hosts each host sends 2 n (h-1)/h, the least possible, whatever the number of its
 ranks. With one lane, the work of one rank a host, this is the hierarchical copy of
-TensorFlow.
-
-It goes in rounds, as in shared.py, with the network in between::
-
-    round        r              r + 1          …   r + lag
-    memory    give, add up   (other segments)      spread the result
-    network              send ───────────────────►
-
-In round r every rank *gives* the others their lanes of segment r; after the hand-over
-the carrier of a lane adds it up and sends it to the carriers on the other hosts. While
-it is on its way, segments r + 1 and so on follow. `lag` rounds later the result is here
-and goes into the same slot as what is given then. So one hand-over a round is enough,
-and the network has something to do while memory works.
+TensorFlow. The rounds are those of lane_sum.py.
 
 Between two hosts the carriers exchange their sums: each sends n bytes, in one step.
 Between more, each host adds up its block of a segment, and sends the result to all.
@@ -34,12 +22,10 @@ from collectives.algorithms.hierarchical.crossing import (
     RESULT_HERE,
     RESULT_SENT,
     SENT,
-    Crossing,
 )
-from collectives.algorithms.hierarchical.lane_rounds import LaneRounds
+from collectives.algorithms.hierarchical.lane_sum import LaneSum
 from collectives.algorithms.stepwise import Task
 from collectives.kernels import Array
-from collectives.lanes import lanes_of
 from collectives.partition import even_bounds
 
 
@@ -60,7 +46,7 @@ def copying_all_reduce(task: Task) -> None:
     _Sum(task, [task.source], [task.work], most_lanes=1).run()
 
 
-class _Sum:
+class _Sum(LaneSum):
     """One all-reduce."""
 
     def __init__(
@@ -70,10 +56,8 @@ class _Sum:
         works: Sequence[Array],
         most_lanes: int = 0,
     ) -> None:
-        count = lanes_of(task.group.topology, most_lanes).count
-        self.crossing = crossing = Crossing(task, count, most_lanes)
-        self.sources, self.works, self.lanes = sources, works, crossing.lanes
-        self.cut = cut = LaneRounds(crossing, [source.size for source in sources])
+        super().__init__(task, sources, works, most_lanes)
+        crossing = self.crossing
         hosts, mine, length = (
             len(self.lanes.hosts),
             len(self.lanes.mine),
@@ -81,7 +65,7 @@ class _Sum:
         )
         self.meets = hosts > 2
         """Whether a sum is made in two steps: by blocks, which are then sent to all."""
-        self.lag = min(LAG if hosts > 1 else 1, len(cut))
+        self.lag = min(LAG if hosts > 1 else 1, len(self.cut))
         self.half = (self.lag + 1) // 2 if self.meets else self.lag
         share = -(-length // hosts) if self.meets else length
         self.sums, self.landing, self.results = crossing.rooms(
@@ -89,22 +73,7 @@ class _Sum:
             (self.half + 2, mine, hosts - 1, share),
             (self.lag + 1, mine, length),
         )
-
-    def run(self) -> None:
-        """Go through all rounds; there is none where there is nothing to add."""
-        for number in range(len(self.landing)):
-            self.expect(number)
-        self.crossing.run(len(self.cut) + self.lag, self.step)
-
-    def step(self, number: int, slots: list[Array]) -> None:
-        """Go through one round."""
-        own = slots[self.lanes.place]
-        self.give(number, own)
-        self.meet(number - self.half)
-        self.deliver(number - self.lag, own)
-        self.crossing.hand_over()
-        self.add(number, slots)
-        self.take(number - self.lag, slots)
+        self.ahead = len(self.landing)
 
     def share(self, size: int, host: int) -> slice:
         """Return what of a lane's segment a host adds up: a block of it, or all."""
@@ -112,12 +81,6 @@ class _Sum:
             return slice(0, size)
         bounds = even_bounds(size, len(self.lanes.hosts))
         return slice(bounds[host], bounds[host + 1])
-
-    def give(self, number: int, slot: Array) -> None:
-        """Copy what the others carry into this rank's slot."""
-        for lane, low, high, array, start, stop in self.cut.pieces(number):
-            if lane not in self.lanes.mine:
-                slot[low:high] = self.sources[array][start:stop]
 
     def expect(self, number: int) -> None:
         """Start to receive the others' sums of this rank's share of a segment."""
@@ -170,22 +133,3 @@ class _Sum:
                 self.crossing.send(RESULT_SENT, number, lane, peer, result)
         if number >= 0:
             self.expect(number + len(self.landing))
-
-    def deliver(self, number: int, slot: Array) -> None:
-        """Put the results of this rank's lanes into its slot, and where they belong."""
-        mine, length = self.lanes.mine, self.crossing.length
-        results = self.results[number % len(self.results)]
-        for lane, index, size in self.cut.loads(number):
-            self.crossing.wait(RESULT_HERE, number, lane)
-            slot[lane * length :][:size] = results[index, :size]
-        for lane, low, high, array, start, stop in self.cut.pieces(number):
-            if lane in mine:
-                result, first = results[mine.index(lane)], lane * length
-                self.works[array][start:stop] = result[low - first : high - first]
-
-    def take(self, number: int, slots: list[Array]) -> None:
-        """Copy the results of the lanes that others carry."""
-        for lane, low, high, array, start, stop in self.cut.pieces(number):
-            if lane not in self.lanes.mine:
-                slot = slots[self.lanes.place_of(lane)]
-                self.works[array][start:stop] = slot[low:high]
