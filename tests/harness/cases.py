@@ -14,6 +14,7 @@ import numpy as np
 
 import collectives
 from collectives import Communicator, UnsupportedError
+from collectives.algorithms import TABLE, native
 from harness.arrays import (
     KIND_OF,
     LAYOUTS,
@@ -74,6 +75,14 @@ def refused(algorithm: str, dtype: str, op: str) -> bool:
     loses_nan = op in ORDER and KIND_OF[dtype] in ("narrow", "float")
     saturates = op == "sum" and dtype in ("int8", "uint8", "int16", "uint16")
     return algorithm == "native" and (loses_nan or saturates)
+
+
+def impossible(comm: Communicator, collective: str, algorithm: str) -> str:
+    """Return why nothing at all can be called so on these hosts; empty when it can."""
+    row, hosts = TABLE[collective].get(algorithm), comm.topology.host_of
+    if row is not None and row.host_by_host and list(hosts) != sorted(hosts):
+        return "the ranks of a host do not follow each other"
+    return native.crash(collective, comm.topology) if algorithm == "native" else ""
 
 
 def has_result(case: Case) -> bool:

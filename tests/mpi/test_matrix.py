@@ -6,10 +6,18 @@ from itertools import product
 import numpy as np
 import pytest
 from harness.arrays import DTYPES, LAYOUTS
-from harness.cases import CELLS, FLOORS, cases, has_result, ops_of, run, segmented
+from harness.cases import (
+    CELLS,
+    FLOORS,
+    cases,
+    has_result,
+    impossible,
+    ops_of,
+    run,
+    segmented,
+)
 
 import collectives
-from collectives.algorithms import TABLE, native
 
 PAIRS = [
     (collective, algorithm)
@@ -42,14 +50,6 @@ def check(comm, chosen, full):
     assert not complaints, f"{len(complaints)} complaints: " + "\n".join(complaints)
     COMPARED[full] += compared.total()
     return compared
-
-
-def impossible(comm, collective, algorithm):
-    """Return why nothing can be called so on these hosts; empty when it can."""
-    row, hosts = TABLE[collective].get(algorithm), comm.topology.host_of
-    if row is not None and row.host_by_host and list(hosts) != sorted(hosts):
-        return "the ranks of a host do not follow each other"
-    return native.crash(collective, comm.topology) if algorithm == "native" else ""
 
 
 @pytest.mark.parametrize("kind", DTYPES)
