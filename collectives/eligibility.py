@@ -90,6 +90,9 @@ def can_race(
     ]
     if len(asked) > 1 and not (kernel is None or group.size == 2 or _exact(kernel)):
         found = [name for name in found if TABLE[collective][name].in_order]
+    if len(asked) > 1 and kernel is not None and kernel.kind == "e" and group.size > 2:
+        # They all work in one array, which others need in float32.
+        found = [name for name in found if TABLE[collective][name].sums_stay]
     return tuple(found if group.one_board else found[:1])
 
 

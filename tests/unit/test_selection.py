@@ -9,6 +9,7 @@ from harness.threads import run_ranks
 import collectives
 from collectives import ALGORITHMS, Choice, InvalidArgumentError, UnsupportedError
 from collectives.algorithms import REDUCING, TABLE
+from collectives.eligibility import can_race
 from collectives.kernels import kernel_for
 from collectives.options import Options
 from collectives.racing import Race
@@ -173,6 +174,16 @@ def test_those_that_race_give_the_same_bits(collective):
     for nbytes in SIZES:
         rivals = choose(collective, nbytes, kernel, WITH_MPI, "auto").rivals
         assert kernel is None or all(rows[name].in_order for name in rivals)
+
+
+def test_narrow_floats_race_only_where_their_sums_stay():
+    said, names = "shared+direct+chain+native", {}
+    for dtype in (np.float16, np.float32):
+        kernel = kernel_for("sum", np.dtype(dtype))
+        arguments = said, "all_reduce", 1 << 20, kernel, WITH_MPI, Options()
+        names[dtype] = can_race(*arguments)
+    assert names[np.float16] == ("shared", "direct")
+    assert names[np.float32] == ("shared", "direct", "chain")
 
 
 def test_nobody_reads_others_memory_where_that_is_not_allowed():
