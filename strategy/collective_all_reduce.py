@@ -92,8 +92,8 @@ class CollectiveAllReduce(CrossDeviceOps):
         if not columns:
             return []
         totals = self._combined(reduce_op, columns, self._merged(options))
-        copies = [[total.copy() for total in totals] for _ in columns[0][1:]]
-        return list(zip(totals, *copies, strict=True))
+        others = [[total.copy() for total in totals] for _ in columns[0][1:]]
+        return list(zip(totals, *others, strict=True))
 
     def gather_implementation(
         self,

@@ -97,11 +97,7 @@ class CrossDeviceOps:
         everywhere = Mirrored(columns[0])
         batch = [(PerReplica(parts), everywhere) for parts in columns]
         reduced = self.batch_reduce_implementation(reduce_op, batch, options)
-        return (
-            [value.values for value in reduced]
-            if copies(everywhere) > 1
-            else [(value,) for value in reduced]
-        )
+        return [per_replica(value).values for value in reduced]
 
     def broadcast_implementation(self, tensor: Any, destinations: Any) -> Any:
         """Do what `broadcast` does, with arguments that are checked."""

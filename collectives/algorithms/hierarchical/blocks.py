@@ -16,7 +16,6 @@ from itertools import pairwise
 from collectives.algorithms.hierarchical.crossing import HERE, LAG, SENT, Crossing
 from collectives.algorithms.stepwise import Task
 from collectives.kernels import Array
-from collectives.lanes import lanes_of
 
 
 class Blocks:
@@ -60,7 +59,7 @@ class Blocks:
 
 def all_gather(task: Task) -> None:
     """Fill `work` with everybody's block; the own one is in its place."""
-    everywhere = range(len(lanes_of(task.group.topology).hosts))
+    everywhere = range(len(task.group.topology.hosts))
     _bring(task, everywhere, wanted=True)
 
 
