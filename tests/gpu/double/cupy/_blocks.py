@@ -13,7 +13,7 @@ from cupy._config import CONFIG
 from cupy._misuse import Misuse, note
 
 PAGE = mmap.PAGESIZE
-HANDLE = struct.Struct("<4sqqqqii16x")
+HANDLE = struct.Struct("<4sqqqqii20x")
 MAGIC = b"dblh"
 POISON = 0xCB
 """What fresh memory holds; no test expects it."""
