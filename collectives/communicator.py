@@ -312,7 +312,7 @@ class Communicator(Background):
         ready = prepare(planner, stage.pairs(pairs))
         peers = {pair.peer for pair in ready}
         got = among(planner, doing, peers, lambda: points.exchange(planner, ready))
-        returned: list[Any] = stage.give_back(got)
+        returned: list[Any] = stage.delivered(got)
         return returned
 
     def _meet(self, ranks: Sequence[int]) -> Group:

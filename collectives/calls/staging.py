@@ -65,7 +65,8 @@ def staged(
         if prepare.__name__ in IN_PLACE and not (means and host.dtype.kind in "iu"):
             arguments["out"] = host
     call = prepare(planner, **arguments)
-    return call._replace(run=lambda: stage.give_back(call.run()))
+    give_back = stage.on_device if out is None else stage.delivered
+    return call._replace(run=lambda: give_back(call.run()))
 
 
 class Stage:
@@ -119,18 +120,22 @@ class Stage:
         self._targets.append(Target(value, array, host))
         return host
 
-    def give_back(self, result: Any) -> Any:
-        """Return a result on the device, in the caller's target if there is one."""
+    def delivered(self, result: Any) -> Any:
+        """Return what the caller gave for results, which by then are there."""
         if isinstance(result, list | tuple):
-            return [self.give_back(one) for one in result]
-        if not isinstance(result, np.ndarray):
-            return result
+            return [self.delivered(one) for one in result]
         for target in self._targets:
             if target.host is result:
                 self._fill(target.array, result.view(target.array.dtype))
                 return target.value
-        if not self._hosts:
-            return result  # of an exchange, on the host as what was given
+        return result
+
+    def on_device(self, result: Any) -> Any:
+        """Return results that are copied into new arrays on the device."""
+        if isinstance(result, list | tuple):
+            return [self.on_device(one) for one in result]
+        if not isinstance(result, np.ndarray):
+            return result
         array = cupy().empty(result.shape, result.dtype)
         self._fill(array, result)
         return array
