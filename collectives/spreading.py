@@ -31,9 +31,7 @@ from collectives.waiting import yield_core
 HEADER_BYTES = 32  # lowest word, highest word, bytes that follow, nothing
 MESSAGE_BYTES = HEADER_BYTES + RIDE_BYTES
 
-LOOKS = (
-    100  # that cost next to nothing; a message takes longer than to spin is good for
-)
+LOOKS = 100  # each gives the core away: a message takes longer than a spin is good for
 
 schedule_of = lru_cache(64)(recursive_doubling)
 
@@ -184,11 +182,11 @@ class Spreading:
         message = self._outgoing[: HEADER_BYTES + nbytes]
         for step in self._steps:
             arrived = departed = None
-            if step.receive_from >= 0:
-                arrived = messages.receive(step.receive_from, self._incoming, tag)
-            if step.send_to >= 0:
+            if step.send_to >= 0:  # first: a peer waits for it
                 sent[0], sent[1], sent[2] = low, high, nbytes
                 departed = messages.send(step.send_to, message, tag)
+            if step.receive_from >= 0:
+                arrived = messages.receive(step.receive_from, self._incoming, tag)
             if arrived is not None:
                 self._wait(arrived.done, timeout_s)
             if departed is not None:
