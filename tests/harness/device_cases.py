@@ -1,8 +1,8 @@
 """Calls with device arrays: collective x way x dtype x op x layout x shape x place.
 
-As cases.py does for host arrays, and with the same inputs and expectations; what differs
-is where arrays lie, on which stream the call is made, and that a rank without a GPU makes
-it with host arrays.
+As cases.py does for host arrays, and with the same inputs and expectations; what
+differs is where arrays lie, on which stream the call is made, and that a rank without a
+GPU makes it with host arrays.
 """
 
 from collections.abc import Callable, Iterator

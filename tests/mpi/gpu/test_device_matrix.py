@@ -16,7 +16,7 @@ KINDS = tuple(dict.fromkeys(KIND_OF[name] for name in ON_DEVICE))
 COMPARED: Counter[str] = Counter()
 """Results compared so far in this run, by way."""
 
-# At least so many results are compared, of the few cases, where a way can be had at all.
+# At least so many results are compared, of the few cases, by any way that can be had.
 FLOOR = 400
 
 
