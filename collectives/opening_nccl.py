@@ -83,6 +83,8 @@ def _wait_for_all(group: Group, joining: Joining, timeout_s: float) -> None:
     except TimedOut as late:
         if late.gave_up >= 0:
             raise
+        for pending in receives.values():
+            pending.done()  # of those nobody waited for by now
         inside = [r for r in range(group.size) if not verdicts[r, 0]]
         raise _stuck(group, inside, timeout_s) from None
     del group.stranded[-2:]

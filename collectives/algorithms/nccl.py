@@ -152,7 +152,7 @@ def all_gather(task: Task) -> None:
 
 
 def gather(task: Task) -> None:
-    """An `ncclSend` from each to the root, where an `ncclRecv` takes it."""
+    """`ncclSend` from each to the root, where `ncclRecv` takes it."""
     blocks = list(enumerate(_blocks(task.bounds, task.work.itemsize)))
     if task.group.rank == task.root:
         _exchange(task, [], blocks)
@@ -161,7 +161,7 @@ def gather(task: Task) -> None:
 
 
 def scatter(task: Task) -> None:
-    """An `ncclSend` from the root to each, where an `ncclRecv` takes it."""
+    """`ncclSend` from the root to each, where `ncclRecv` takes it."""
     blocks = list(enumerate(_blocks(task.bounds, task.work.itemsize)))
     if task.group.rank == task.root:
         _exchange(task, blocks, [])
@@ -170,7 +170,7 @@ def scatter(task: Task) -> None:
 
 
 def all_to_all(task: Task) -> None:
-    """An `ncclSend` and an `ncclRecv` for each peer, together."""
+    """`ncclSend` to and `ncclRecv` from each peer, together."""
     assert task.source_bounds is not None, "each rank cuts its own array"
     sends = enumerate(_blocks(task.source_bounds, task.work.itemsize))
     receives = enumerate(_blocks(task.bounds, task.work.itemsize))

@@ -25,8 +25,15 @@ from collectives.kernels import Kernel
 Encode = Callable[[Any], Any]
 Decode = Callable[[Any, Any], None]
 
-REDUCIBLE = frozenset(
-    "int8 uint8 int32 uint32 int64 uint64 float16 float32 float64".split()
+REDUCIBLE = (
+    "int8",
+    "uint8",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "float32",
+    "float64",
 )
 OPS = {"sum": "sum", "mean": "sum", "prod": "prod", "min": "min", "max": "max"}
 BOOL_OPS = {"and": "min", "min": "min", "or": "max", "max": "max"}
