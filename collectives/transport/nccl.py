@@ -10,6 +10,7 @@ NCCL says itself that both ways of ending one wait for the other ranks of a host
 from __future__ import annotations
 
 import ctypes
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,7 @@ from collectives.watchdog import Guarded
 ID_BYTES = 128
 ABORT_S = 2.0
 CLOSE_S = 20.0
+SHARED, SHARED_BYTES = "/dev/shm", 128 << 20
 
 Launch = Callable[[Any, int], None]
 """Calls methods of CuPy's communicator, on the stream whose pointer is given."""
@@ -93,7 +95,7 @@ class Joining(threading.Thread):
                 stream.synchronize()
             self.comm = comm
         except Exception as error:  # whatever it is, the other ranks must hear of it
-            self.error = f"{type(error).__name__}: {error}"
+            self.error = f"{type(error).__name__}: {error}{_little_memory()}"
 
 
 class Nccl:
@@ -171,6 +173,20 @@ class Nccl:
                 f"ringfold: rank {self.group.rank} could not close NCCL in "
                 f"{CLOSE_S:g} s, and leaves it as it is"
             )
+
+
+def _little_memory() -> str:
+    """Return a hint where NCCL may have found too little memory to share."""
+    try:
+        free = shutil.disk_usage(SHARED).free
+    except OSError:
+        return ""
+    if free >= SHARED_BYTES:
+        return ""
+    return (
+        f"; {SHARED} has {free >> 20} MiB left, and NCCL needs some there for each "
+        "rank (docker run --shm-size=1g)"
+    )
 
 
 def _within(seconds: float, end: Callable[[], None]) -> bool:

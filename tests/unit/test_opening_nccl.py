@@ -96,6 +96,7 @@ class Stream:
 @pytest.fixture
 def play(monkeypatch):
     """Return what makes a `Played` the NCCL of this test."""
+    monkeypatch.setattr(transport, "SHARED_BYTES", 0)
 
     def make(size, take=bytes):
         played = Played(size, take)
@@ -235,6 +236,18 @@ def test_one_that_never_makes_the_call_is_named_by_it(play):
     assert "made no progress for 0.2 s: rank 1 has been in user code" in told[0] or (
         "rank 1 has not started" in told[0]
     )
+
+
+def test_little_memory_to_share_is_told(play, monkeypatch):
+    played = play(1)
+    monkeypatch.setattr(transport, "SHARED_BYTES", 1 << 62)
+
+    def fail():
+        raise Error("NCCL_ERROR_SYSTEM_ERROR: unhandled system error")
+
+    played.fail[0] = fail
+    (told,) = run_ranks(1, lambda comm: opened(comm).gpus.refusals["nccl"])
+    assert "unhandled system error; /dev/shm has " in told
 
 
 def test_an_error_of_a_launch_breaks_the_group_and_ends_nccl(play):
