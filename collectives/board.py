@@ -74,6 +74,7 @@ CALLS = (
     "twin",
     "probe",
     "open_gpus",
+    "warm_up",
 )
 
 
