@@ -15,7 +15,7 @@ from collectives.among import among
 from collectives.background import Background
 from collectives.calls import Call, gpus, groups, meeting, points, probing, warming
 from collectives.calls.pairs import Given, prepare
-from collectives.calls.placing import first_on_device, placed
+from collectives.calls.placing import ONE_SIDED, first_on_device, placed
 from collectives.calls.probing import Mode
 from collectives.calls.staging import Stage
 from collectives.calls.warming import Opened
@@ -309,7 +309,7 @@ class Communicator(Background):
         stream: Any = None,
     ) -> Any:
         array = first_on_device(arguments)
-        if array is not None:
+        if array is not None and prepare.__name__ not in ONE_SIDED:
             self._open_gpus(array)
         if array is not None or stream is not None:
             prepare = placed(prepare, stream)

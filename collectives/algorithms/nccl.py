@@ -160,15 +160,6 @@ def gather(task: Task) -> None:
         _exchange(task, [(task.root, blocks[task.group.rank][1])], [])
 
 
-def scatter(task: Task) -> None:
-    """`ncclSend` from the root to each, where `ncclRecv` takes it."""
-    blocks = list(enumerate(_blocks(task.bounds, task.work.itemsize)))
-    if task.group.rank == task.root:
-        _exchange(task, blocks, [])
-    else:
-        _exchange(task, [], [(task.root, blocks[task.group.rank][1])])
-
-
 def all_to_all(task: Task) -> None:
     """`ncclSend` to and `ncclRecv` from each peer, together."""
     assert task.source_bounds is not None, "each rank cuts its own array"
@@ -255,6 +246,5 @@ ROWS = {
     "broadcast": _row(broadcast),
     "all_gather": _row(all_gather),
     "gather": _row(gather),
-    "scatter": _row(scatter),
     "all_to_all": _row(all_to_all),
 }
