@@ -46,7 +46,7 @@ def open_nccl(group: Group, timeout_s: float) -> None:
         joining.start()
         _wait_for_all(group, joining, timeout_s)
         errors = all_gather_errors(group, joining.error, timeout_s)
-        nccl = Nccl(group, joining.comm, time.monotonic() - start)
+        nccl = Nccl(group, joining, time.monotonic() - start)
         if errors:
             nccl.abort()  # where this rank is through
         else:

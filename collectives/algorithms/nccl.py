@@ -6,7 +6,8 @@ that NCCL reduces exactly as the rules of `kernels` want it, or not at all
 several of its calls *together*, which it carries out at once. Bytes on the wire and
 rounds are NCCL's affair.
 
-Everything is queued on the current stream, and waited for here.
+Everything is queued on a stream of NCCL's own, after what the caller has queued on the
+current one, and waited for here.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def flowing_all_reduce(
 ) -> None:
     """`ncclAllReduce` of each of several arrays of one dtype, together, not packed."""
     kernel, form, kind, op = _reduction(task)
-    sides = [form.sides(*both) for both in zip(sources, works, strict=True)]
-    with _completing(task, sides) as nccl:
+    with _completing(task) as nccl:
+        sides = [form.sides(*both) for both in zip(sources, works, strict=True)]
         for first in range(0, len(sides), TOGETHER):
             some = [both for both in sides[first : first + TOGETHER] if both[0].size]
 
@@ -69,14 +70,14 @@ def flowing_all_reduce(
 def reduce(task: Task) -> None:
     """`ncclReduce`."""
     kernel, form, kind, op = _reduction(task)
-    sent, got = form.sides(task.source, task.work)
+    with _completing(task) as nccl:
+        sent, got = form.sides(task.source, task.work)
 
-    def calls(comm: Any, stream: int) -> None:
-        if sent.size:
-            where = _at(sent), _at(got)
-            comm.reduce(*where, sent.size, kind, op, task.root, stream)
+        def calls(comm: Any, stream: int) -> None:
+            if sent.size:
+                where = _at(sent), _at(got)
+                comm.reduce(*where, sent.size, kind, op, task.root, stream)
 
-    with _completing(task, (sent, got)) as nccl:
         nccl.launch("ncclReduce", task.timeout_s, calls)
         if task.group.rank == task.root:
             _decode(form, got, task.work)
@@ -86,23 +87,23 @@ def reduce(task: Task) -> None:
 def reduce_scatter(task: Task) -> None:
     """`ncclReduceScatter`; uneven blocks by an `ncclReduce` to each rank, together."""
     kernel, form, kind, op = _reduction(task)
-    sent, got = form.sides(task.source, task.work)
     blocks = _blocks(task.bounds, form.numbers(task.work))
     low, high = blocks[task.group.rank]
+    with _completing(task) as nccl:
+        sent, got = form.sides(task.source, task.work)
 
-    def evenly(comm: Any, stream: int) -> None:
-        if sent.size:
-            where = _at(sent), _at(got, low)
-            comm.reduceScatter(*where, high - low, kind, op, stream)
+        def evenly(comm: Any, stream: int) -> None:
+            if sent.size:
+                where = _at(sent), _at(got, low)
+                comm.reduceScatter(*where, high - low, kind, op, stream)
 
-    def one_by_one(comm: Any, stream: int) -> None:
-        with together():
-            for root, (start, stop) in enumerate(blocks):
-                if stop > start:
-                    where = _at(sent, start), _at(got, start)
-                    comm.reduce(*where, stop - start, kind, op, root, stream)
+        def one_by_one(comm: Any, stream: int) -> None:
+            with together():
+                for root, (start, stop) in enumerate(blocks):
+                    if stop > start:
+                        where = _at(sent, start), _at(got, start)
+                        comm.reduce(*where, stop - start, kind, op, root, stream)
 
-    with _completing(task, (sent, got)) as nccl:
         if _even(blocks):
             nccl.launch("ncclReduceScatter", task.timeout_s, evenly)
         else:
@@ -201,18 +202,16 @@ def _decode(form: Form, got: Any, out: Any) -> None:
 
 
 @contextmanager
-def _completing(task: Task, kept: object = None) -> Iterator[Nccl]:
-    """Let work be queued, and wait for it; what fails leaves NCCL aborted.
-
-    `kept` is what NCCL may still write into after a failure.
-    """
+def _completing(task: Task) -> Iterator[Nccl]:
+    """Let work be queued on NCCL's stream, and wait for it; what fails is aborted."""
     group = task.group
     nccl: Nccl = group.nccl
     try:
-        yield nccl
-        finish(group, task.timeout_s, nccl.check)
+        with nccl.beside():
+            yield nccl
+            finish(group, task.timeout_s, nccl.check)
     except BaseException:
-        group.stranded.append((task, kept))
+        group.stranded.append(task)  # NCCL may still write there
         nccl.abort()
         raise
 

@@ -78,10 +78,11 @@ class Joining(threading.Thread):
         self._device = cupy().cuda.Device()
         self._place = group.size, raw, group.rank
         self.comm: Any = None
+        self.stream: Any = None
         self.error = ""
 
     def run(self) -> None:
-        """Fill in `comm`, or `error`."""
+        """Fill in `comm` and `stream`, or `error`."""
         module, nccl = cupy(), library()
         try:
             with self._device, module.cuda.Stream(non_blocking=True) as stream:
@@ -93,7 +94,7 @@ class Joining(threading.Thread):
                     where, where, 1, nccl.NCCL_INT32, nccl.NCCL_SUM, stream.ptr
                 )
                 stream.synchronize()
-            self.comm = comm
+            self.comm, self.stream = comm, stream
         except Exception as error:  # whatever it is, the other ranks must hear of it
             self.error = f"{type(error).__name__}: {error}{_little_memory()}"
 
@@ -101,13 +102,27 @@ class Joining(threading.Thread):
 class Nccl:
     """What a group has of NCCL; made by `open_nccl`, ended by `Group.close`."""
 
-    def __init__(self, group: Group, comm: Any, init_s: float) -> None:
+    def __init__(self, group: Group, joined: Joining, init_s: float) -> None:
         """Take over CuPy's communicator, in which all ranks of the group are."""
         self.group = group
         self.init_s = init_s
         """Seconds that it took to open, on this rank."""
-        self._comm = comm
+        self._comm, self._stream = joined.comm, joined.stream
+        self._ready = cupy().cuda.Event(disable_timing=True)
         self._error: type[Exception] = library().NcclError
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Make NCCL's own stream the current one, after what is queued on that so far.
+
+        Nothing on the caller's stream ever waits for a call of NCCL there. So two
+        groups, or a call that goes on in the background, can use the same stream in
+        different orders on different ranks without waiting for each other for ever.
+        """
+        self._ready.record()
+        with self._stream:
+            self._stream.wait_event(self._ready)
+            yield
 
     def launch(self, what: str, timeout_s: float, calls: Launch) -> None:
         """Put NCCL's work on the current stream; returns before it is done.

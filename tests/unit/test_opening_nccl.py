@@ -92,6 +92,9 @@ class Stream:
     def __exit__(self, *error):
         pass
 
+    def wait_event(self, event):
+        pass
+
 
 @pytest.fixture
 def play(monkeypatch):
@@ -101,7 +104,10 @@ def play(monkeypatch):
     def make(size, take=bytes):
         played = Played(size, take)
         cuda = SimpleNamespace(
-            Device=nullcontext, Stream=Stream, get_current_stream=Stream
+            Device=nullcontext,
+            Stream=Stream,
+            get_current_stream=Stream,
+            Event=lambda disable_timing: SimpleNamespace(record=lambda: None),
         )
         zero = SimpleNamespace(data=SimpleNamespace(ptr=1))
         module = SimpleNamespace(cuda=cuda, zeros=lambda *_: zero, int32="int32")
