@@ -3,7 +3,6 @@
 import threading
 import time
 import zlib
-from itertools import product
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from collectives import (
     DeviceError,
     Options,
     UnsupportedError,
+    exits,
 )
 from collectives.algorithms import nccl as rows
 from collectives.algorithms.nccl_forms import form_of
@@ -53,7 +53,9 @@ def own(comm):
     comm.barrier()  # who is broken, on any rank, is left as it is
     broken = comm.all_reduce([bool(one._group.broken) for one in made] or [0], "max")
     for one, is_broken in zip(made, broken, strict=False):
-        if not is_broken:
+        if is_broken:
+            exits.forget(one._group)  # which would end the job
+        else:
             one.close()
 
 
@@ -136,14 +138,16 @@ def test_every_dtype_is_moved_as_on_the_host(cp, comm, dtype):
     assert not wrong
 
 
+@pytest.mark.ranks(2, 3, 4)
 def test_lists_go_together_without_a_pack(cp, comm, monkeypatch):
     launched, launch = [], Nccl.launch
+    monkeypatch.setattr(rows, "TOGETHER", 4)
     monkeypatch.setattr(
         Nccl,
         "launch",
         lambda self, what, *a: (launched.append(what), launch(self, what, *a))[1],
     )
-    sizes = [0, 3, 5000, *range(1, 300)]
+    sizes = [0, 3, 5000, 1, 2, 3, 4, 5, 6, 0]
     lists = [numbers("float32", size, comm.rank + size) for size in sizes]
     for op in ("sum", "mean", "max"):
         launched.clear()
@@ -262,7 +266,8 @@ def test_what_it_cannot_do_is_said_and_done_by_another_way(cp, comm):
     assert not told(ordered.all_reduce(cp.array(x)), comm.all_reduce(x))
 
 
-@pytest.mark.parametrize(("rows", "stride"), product((4, 5), (1, 2)))
+@pytest.mark.parametrize("rows", [4, 5])
+@pytest.mark.parametrize("stride", [1, 2])
 def test_layouts_and_axes(cp, comm, rows, stride):
     x = np.arange(rows * 6.0).reshape(rows, 6)[:, ::stride] * (comm.rank + 1)
     given = cp.array(np.arange(rows * 6.0).reshape(rows, 6) * (comm.rank + 1))
