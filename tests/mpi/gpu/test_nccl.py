@@ -185,19 +185,26 @@ def test_after_a_warm_up_no_call_opens_anything(cp, own):
 
 
 @pytest.mark.ranks(2, 3, 4)
-def test_calls_in_the_background_meet_those_of_the_foreground_in_any_order(cp, comm):
-    """Both begin on the caller's stream; which is first differs from rank to rank."""
+def test_what_goes_on_in_the_background_is_launched_in_any_order(cp, comm, monkeypatch):
+    """Both calls begin on the caller's stream; which is first differs by rank."""
+    launch = Nccl.launch
+
+    def late(self, *arguments):
+        if self.group.members.background == bool(comm.rank % 2):
+            time.sleep(0.02)
+        launch(self, *arguments)
+
     with cp.cuda.Stream(non_blocking=True):
-        for turn in range(12):
-            x = cp.full(2000, comm.rank + 1, np.float32)
-            y = cp.full(2000, turn, np.int64)
+        x = cp.full(2000, comm.rank + 1, np.float32)
+        y = cp.full(2000, 5, np.int64)
+        comm.start_all_reduce(x).wait()  # both have opened NCCL from here on
+        comm.all_reduce(y)
+        monkeypatch.setattr(Nccl, "launch", late)
+        for _ in range(3):
             handle = comm.start_all_reduce(x)
-            time.sleep(0.004 * ((comm.rank + turn) % 2))
-            there = comm.all_reduce(y)
-            also = comm.broadcast(x, 1)
-            assert (there.get() == turn * comm.size).all()
-            assert (also.get() == 2).all()
-            assert (handle.wait().get() == comm.size * (comm.size + 1) / 2).all()
+            assert (comm.all_reduce(y).get() == 5 * comm.size).all()
+            wanted = comm.size * (comm.size + 1) / 2
+            assert (handle.wait().get() == wanted).all()
 
 
 @pytest.mark.ranks(2, 3, 4)
