@@ -12,8 +12,7 @@ current one, and waited for here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -42,7 +41,17 @@ def refusal(collective: str, kernel: Kernel | None) -> str:
 
 def all_reduce(task: Task) -> None:
     """`ncclAllReduce`."""
-    flowing_all_reduce(task, [task.source], [task.work])
+    kernel, form, kind, op = _reduction(task)
+    with _Completing(task) as nccl:
+        sent, got = form.sides(task.source, task.work)
+
+        def calls(comm: Any, stream: int) -> None:
+            if sent.size:
+                comm.allReduce(_at(sent), _at(got), sent.size, kind, op, stream)
+
+        nccl.launch("ncclAllReduce", task.timeout_s, calls)
+        _decode(form, got, task.work)
+        kernel.finish(task.work, task.group.divisor)
 
 
 def flowing_all_reduce(
@@ -50,13 +59,13 @@ def flowing_all_reduce(
 ) -> None:
     """`ncclAllReduce` of each of several arrays of one dtype, together, not packed."""
     kernel, form, kind, op = _reduction(task)
-    with _completing(task) as nccl:
+    with _Completing(task) as nccl:
         sides = [form.sides(*both) for both in zip(sources, works, strict=True)]
         for first in range(0, len(sides), TOGETHER):
             some = [both for both in sides[first : first + TOGETHER] if both[0].size]
 
             def calls(comm: Any, stream: int, some: Sequence[Any] = some) -> None:
-                with together() if len(some) > 1 else nullcontext():
+                with together():
                     for sent, got in some:
                         where = _at(sent), _at(got)
                         comm.allReduce(*where, sent.size, kind, op, stream)
@@ -70,7 +79,7 @@ def flowing_all_reduce(
 def reduce(task: Task) -> None:
     """`ncclReduce`."""
     kernel, form, kind, op = _reduction(task)
-    with _completing(task) as nccl:
+    with _Completing(task) as nccl:
         sent, got = form.sides(task.source, task.work)
 
         def calls(comm: Any, stream: int) -> None:
@@ -89,7 +98,7 @@ def reduce_scatter(task: Task) -> None:
     kernel, form, kind, op = _reduction(task)
     blocks = _blocks(task.bounds, form.numbers(task.work))
     low, high = blocks[task.group.rank]
-    with _completing(task) as nccl:
+    with _Completing(task) as nccl:
         sent, got = form.sides(task.source, task.work)
 
         def evenly(comm: Any, stream: int) -> None:
@@ -123,7 +132,7 @@ def broadcast(task: Task) -> None:
             where = _at(source), _at(work)
             comm.broadcast(*where, work.size, byte, task.root, stream)
 
-    with _completing(task) as nccl:
+    with _Completing(task) as nccl:
         nccl.launch("ncclBroadcast", task.timeout_s, calls)
 
 
@@ -145,7 +154,7 @@ def all_gather(task: Task) -> None:
                     where = _at(source, start), _at(work, start)
                     comm.broadcast(*where, stop - start, byte, root, stream)
 
-    with _completing(task) as nccl:
+    with _Completing(task) as nccl:
         if _even(blocks):
             nccl.launch("ncclAllGather", task.timeout_s, evenly)
         else:
@@ -183,7 +192,7 @@ def _exchange(task: Task, sends: list[Parcel], receives: list[Parcel]) -> None:
                 if high > low and peer != own:
                     comm.recv(_at(work, low), high - low, byte, peer, stream)
 
-    with _completing(task) as nccl:
+    with _Completing(task) as nccl:
         nccl.launch("ncclSend and ncclRecv", task.timeout_s, calls)
 
 
@@ -201,19 +210,35 @@ def _decode(form: Form, got: Any, out: Any) -> None:
         form.decode(got, out)
 
 
-@contextmanager
-def _completing(task: Task) -> Iterator[Nccl]:
-    """Let work be queued on NCCL's stream, and wait for it; what fails is aborted."""
-    group = task.group
-    nccl: Nccl = group.nccl
-    try:
-        with nccl.beside():
-            yield nccl
-            finish(group, task.timeout_s, nccl.check)
-    except BaseException:
-        group.stranded.append(task)  # NCCL may still write there
-        nccl.abort()
-        raise
+class _Completing:
+    """Inside, work is queued on NCCL's stream; at the end it has been done.
+
+    What fails leaves NCCL aborted. Written out, as it is part of every call's latency.
+    """
+
+    __slots__ = ("_nccl", "_task")
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._nccl: Nccl = task.group.nccl
+
+    def __enter__(self) -> Nccl:
+        self._nccl.begin()
+        return self._nccl
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        task, nccl = self._task, self._nccl
+        try:
+            if kind is None:
+                finish(task.group, task.timeout_s, nccl.check)
+        except BaseException as late:
+            kind = type(late)
+            raise
+        finally:
+            nccl.end()
+            if kind is not None:
+                task.group.stranded.append(task)  # NCCL may still write there
+                nccl.abort()
 
 
 def _bytes(flat: Any) -> Any:
@@ -222,7 +247,8 @@ def _bytes(flat: Any) -> Any:
 
 def _at(array: Any, element: int = 0) -> int:
     """Return the address of an element."""
-    return int(array.data.ptr) + element * int(array.itemsize)
+    address: int = array.data.ptr
+    return address + element * array.itemsize if element else address
 
 
 def _blocks(bounds: Bounds, numbers: int) -> list[Block]:

@@ -54,6 +54,8 @@ class Form(NamedTuple):
     op: str
     encode: Encode | None = None
     """Returns a new array of `dtype`; without it the memory is seen as `dtype`."""
+    same: bool = False
+    """Whether the elements are of `dtype` as they are."""
     decode: Decode | None = None
     """`decode(reduced, out)` puts what NCCL has reduced into an array as it was."""
 
@@ -64,6 +66,8 @@ class Form(NamedTuple):
 
     def sides(self, source: Any, work: Any) -> tuple[Any, Any]:
         """Return what NCCL reads and where it writes; perhaps the same memory."""
+        if self.same:
+            return source, work
         if self.encode is None:
             return source.view(self.dtype), work.view(self.dtype)
         sent = self.encode(source)
@@ -89,16 +93,18 @@ def form_of(kernel: Kernel) -> Form | None:
         return None
     if op in ("min", "max") and name in INFINITY:
         wide = f"int{max(32, 8 * dtype.itemsize)}"
-        return Form(wide, op, partial(_ranked, INFINITY[name], op, wide), _unranked)
+        return Form(
+            wide, op, partial(_ranked, INFINITY[name], op, wide), decode=_unranked
+        )
     if name in REDUCIBLE:
-        return Form(name, op)
+        return Form(name, op, same=True)
     if name in COMPLEX and op == "sum":
         return Form(COMPLEX[name], op)
     if name in ("int16", "uint16"):
         # Modulo 2^16 the sign makes no difference to sums and products.
         narrow = name if op in ("min", "max") else "uint16"
         wide = narrow.replace("16", "32")
-        return Form(wide, op, partial(_widened, narrow, wide), _narrowed)
+        return Form(wide, op, partial(_widened, narrow, wide), decode=_narrowed)
     return None
 
 

@@ -108,11 +108,11 @@ class Nccl:
         self.init_s = init_s
         """Seconds that it took to open, on this rank."""
         self._comm, self._stream = joined.comm, joined.stream
+        self._address = 0 if joined.stream is None else int(joined.stream.ptr)
         self._ready = cupy().cuda.Event(disable_timing=True)
         self._error: type[Exception] = library().NcclError
 
-    @contextmanager
-    def beside(self) -> Iterator[None]:
+    def begin(self) -> None:
         """Make NCCL's own stream the current one, after what is queued on that so far.
 
         Nothing on the caller's stream ever waits for a call of NCCL there. So two
@@ -120,12 +120,15 @@ class Nccl:
         different orders on different ranks without waiting for each other for ever.
         """
         self._ready.record()
-        with self._stream:
-            self._stream.wait_event(self._ready)
-            yield
+        self._stream.__enter__()
+        self._stream.wait_event(self._ready)
+
+    def end(self) -> None:
+        """Make the stream current again that was so at `begin`."""
+        self._stream.__exit__(None, None, None)
 
     def launch(self, what: str, timeout_s: float, calls: Launch) -> None:
-        """Put NCCL's work on the current stream; returns before it is done.
+        """Put work on NCCL's stream; returns before it is done.
 
         Raises:
             DeviceError: NCCL refused; the group is broken.
@@ -142,7 +145,7 @@ class Nccl:
 
         try:
             with Guarded(timeout_s, stuck):
-                calls(comm, cupy().cuda.get_current_stream().ptr)
+                calls(comm, self._address)
         except self._error as error:
             raise self._failed(what, error) from None
 
