@@ -68,7 +68,10 @@ def placed(prepare: Callable[..., Call], stream: Any) -> Callable[..., Call]:
 
         def run() -> Any:
             with _at(view, stream):
-                return call.run()
+                result = call.run()
+                # What a way has left may be copied once more, into the caller's layout.
+                streams.finish(planner.group, planner.options.timeout_s)
+                return result
 
         return call._replace(run=run)
 
