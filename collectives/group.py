@@ -31,6 +31,7 @@ from collectives.rollcall import Presence, RollCall
 from collectives.tables import Table, Tuning
 from collectives.topology import Topology
 from collectives.transport import Messages
+from collectives.transport.cuda_ipc import DeviceWindow
 from collectives.waiting import (
     SPINS,
     YIELDS,
@@ -131,6 +132,8 @@ class Group:
         """Memory to work in together; see opening.py."""
         self.no_window = ""
         """Why there will never be one."""
+        self.device_window: DeviceWindow | None = None
+        """The same in the memory of GPUs; see algorithms/device_window.py."""
         self.not_direct = ""
         """Why the members cannot read each other's memory."""
         self.results: Results | None = None
@@ -371,6 +374,9 @@ class Group:
             self.results.close()
         for plans in self.plans.values():
             plans.clear()
+        if self.device_window is not None:
+            self.device_window.free()
+        self.device_window = None
         if self.window is not None:
             self.window.close()
         self.window = None

@@ -1,0 +1,1 @@
+"""GPUs: device arrays, their streams, and what is done with them."""
