@@ -36,19 +36,16 @@ PLAIN = {
     "xor": "r = r ^ x;",
 }
 WITH_NAN = {
-    "min": "r = r == r && (x < r || x != x) ? x : r;",
-    "max": "r = r == r && (r < x || x != x) ? x : r;",
+    "min": "r = (r == r) && ((x < r) || (x != x)) ? x : r;",
+    "max": "r = (r == r) && ((r < x) || (x != x)) ? x : r;",
 }
-BFLOAT16 = """
-__device__ float widened(unsigned short bits) {
-    return __int_as_float((int)bits << 16);
-}
-__device__ unsigned short narrowed(float value) {
-    unsigned int bits = (unsigned int)__float_as_int(value);
-    if (value != value) return (unsigned short)(bits >> 16 | 0x40);
-    return (unsigned short)(bits + 0x7fff + (bits >> 16 & 1) >> 16);
-}
-"""
+WIDENED = "__int_as_float((int){} << 16)"
+# Rounded to the nearest, of two as near to the even one; NaN stays NaN.
+NARROWED = (
+    "unsigned int bits = __float_as_uint(r);",
+    "unsigned int even = bits + 32767 + ((bits >> 16) & 1);",
+    "unsigned int near = r != r ? (bits | 4194304) : even;",
+)
 
 
 def refusal(kernel: Kernel, dtype: np.dtype[Any]) -> str:
@@ -75,7 +72,7 @@ def slice_sum(
         kernel: how to combine.
         dtype: the elements' dtype: that of the arrays, unless those hold its bits.
         parts: flat device arrays, equally long.
-        targets: at most 32 others, or the very same as one of the parts.
+        targets: others, or the very same as one of the parts.
         divisor: of a `mean`, once the sum is complete; 1 while it is not.
     """
     xp = cupy()
@@ -97,7 +94,10 @@ def slice_sum(
         room = xp.empty(parts[0].size, np.float32 if narrow else parts[0].dtype)
         made(MOST_PARTS, last=False)(*carry, *parts[:MOST_PARTS], room)
         carry, parts = [room], parts[MOST_PARTS:]
+    targets, others = targets[:MOST_PARTS], targets[MOST_PARTS:]
     made(len(parts), last=True)(*carry, *parts, *targets)
+    for other in others:
+        other[:] = targets[0]
 
 
 @cache
@@ -112,31 +112,32 @@ def _made(
     last: bool,
 ) -> Any:
     """Return the kernel: `(what is carried from before, parts ..., targets ...)`."""
-    element = "uint16" if name == "bfloat16" else name
     narrow = name in ("float16", "bfloat16")
     total = "float" if narrow else "T"
     kept = "float32" if narrow else "T"
-    load = "widened({})" if name == "bfloat16" else f"({total})" + "{}"
-    store = "narrowed(r)" if name == "bfloat16" else "(T)r"
+    bits = name == "bfloat16"
+    load = WIDENED if bits else f"({total})" + "{}"
     inputs = ["carry"] * carried + [f"x{number}" for number in range(parts)]
     outputs = [f"y{number}" for number in range(targets)]
     values = [n if n == "carry" else load.format(n) for n in inputs]
     step = WITH_NAN.get(op, PLAIN[op]) if kind in "ef" else PLAIN[op]
     if kind == "b":  # arithmetic on bool would go by int
         step = PLAIN[{"min": "and", "max": "or"}.get(op, op)]
-    lines = [f"{total} r = {values[0]}, x = r;"]
+    lines = [f"{total} r = {values[0]};", f"{total} x = r;"]
     lines += [f"x = {value}; {step}" for value in values[1:]]
     if divisor > 1:
         real = "double" if name in ("float64", "complex128") else "float"
         lines.append(f"r = r / ({real}){divisor};")
-    lines += [f"{target} = {store if last else 'r'};" for target in outputs]
+    if bits and last:
+        lines += NARROWED
+    stored = ("(T)(near >> 16)" if bits else "(T)r") if last else "r"
+    lines += [f"{target} = {stored};" for target in outputs]
     declared = [f"T {name}" if name != "carry" else f"{kept} carry" for name in inputs]
     returned = [f"{'T' if last else kept} {target}" for target in outputs]
     return cupy().ElementwiseKernel(
         ", ".join(declared),
         ", ".join(returned),
         "\n".join(lines),
-        f"ringfold_{op}_{element}_{parts}",
-        preamble=BFLOAT16 if name == "bfloat16" else "",
+        f"ringfold_{op}_{name}_{parts}",
         no_return=True,
     )

@@ -35,7 +35,7 @@ HEAD = """
 #include <stddef.h>
 #define __device__ static inline
 static inline float __int_as_float(int i) { union {int i; float f;} u = {i}; return u.f; }
-static inline int __float_as_int(float f) { union {float f; int i;} u = {f}; return u.i; }
+static inline unsigned __float_as_uint(float f) { union {float f; unsigned i;} u = {f}; return u.i; }
 """
 FOLDER = Path(tempfile.gettempdir()) / f"cupy-double-{os.getuid()}"
 
