@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.algorithms import shared, shared_sums
+from collectives.algorithms import Algorithm, shared, shared_sums
 from collectives.algorithms.device_window import window_of
 from collectives.algorithms.rounds import Rounds
 from collectives.algorithms.stepwise import Task
@@ -77,9 +77,9 @@ def dtype_of(kernel: Kernel, array: Array) -> np.dtype[Any]:
     return result if narrow else array.dtype
 
 
-def refusal(collective: str, kernel: Kernel | None, dtype: np.dtype[Any]) -> str:
+def refusal(collective: str, kernel: Kernel | None) -> str:
     """Return why a call cannot be made in this way; empty if it can."""
-    return slice_sum.refusal(kernel, dtype) if kernel is not None else ""
+    return slice_sum.refusal(kernel) if kernel is not None else ""
 
 
 def _finished(run: Run) -> Callable[[Task], None]:
@@ -99,13 +99,24 @@ def _by_size(small: Run, large: Run) -> Run:
     return run
 
 
-all_reduce = _finished(_by_size(shared.sum_whole, shared_sums.all_reduce))
-reduce = _finished(_by_size(shared.sum_whole, shared_sums.reduce))
-reduce_scatter = _finished(shared.reduce_scatter)
-scan = _finished(shared.scan)
-exclusive_scan = _finished(shared.exclusive_scan)
-broadcast = _finished(shared.broadcast)
-all_gather = _finished(shared.all_gather)
-gather = _finished(shared.gather)
-scatter = _finished(shared.scatter)
-all_to_all = _finished(shared.all_to_all)
+RUNS: dict[str, Run] = {
+    "all_reduce": _by_size(shared.sum_whole, shared_sums.all_reduce),
+    "reduce": _by_size(shared.sum_whole, shared_sums.reduce),
+    "reduce_scatter": shared.reduce_scatter,
+    "scan": shared.scan,
+    "exclusive_scan": shared.exclusive_scan,
+    "broadcast": shared.broadcast,
+    "all_gather": shared.all_gather,
+    "gather": shared.gather,
+    "scatter": shared.scatter,
+    "all_to_all": shared.all_to_all,
+}
+ROWS = {
+    collective: Algorithm(
+        _finished(run),
+        "through the memory of a host's GPUs, in rank order",
+        in_order=True,
+        sums_stay=True,
+    )
+    for collective, run in RUNS.items()
+}

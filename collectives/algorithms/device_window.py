@@ -21,6 +21,7 @@ from collectives.gpu import slice_sum, streams
 from collectives.gpu.arrays import cupy
 from collectives.group import Group
 from collectives.kernels import kernel_for
+from collectives.opening import open_window as open_host_window
 from collectives.transport.cuda_ipc import (
     BLOCK_BYTES,
     DeviceWindow,
@@ -44,10 +45,12 @@ def why_not(group: Group, timeout_s: float) -> str:
     By trying: each writes into a window of its own device, and all add up what they
     find in it. Collective; what it has made is gone afterwards.
     """
-    if group.topology.local_size < group.size:
-        return "the ranks are on several hosts"
+    if group.window is None and not group.no_window:
+        open_host_window(group, timeout_s)
+        for plans in group.plans.values():
+            plans.clear()
     if group.window is None:
-        return group.no_window or "the ranks have no memory to meet in"
+        return group.no_window
     places = all_gather_bytes(group, namespaces(), timeout_s)
     apart = [rank for rank, place in enumerate(places) if place != places[0]]
     if apart:
@@ -136,6 +139,7 @@ def window_of(group: Group, timeout_s: float) -> DeviceWindow:
         group.device_window, reason = open_window(group, slot_bytes, timeout_s)
         if group.device_window is None:
             raise UnsupportedError(f"no window in the memory of the GPUs: {reason}")
+        group.at_close.append(group.device_window.free)
     return group.device_window
 
 

@@ -48,12 +48,12 @@ NARROWED = (
 )
 
 
-def refusal(kernel: Kernel, dtype: np.dtype[Any]) -> str:
+def refusal(kernel: Kernel) -> str:
     """Return why this cannot be done in one kernel; empty if it can."""
     if kernel.op not in PLAIN:
-        return f"op {kernel.op} is not made on a GPU"
-    if kernel.kind == "e" and dtype.itemsize == 1:
-        return f"dtype {dtype} is not added up on a GPU"
+        return f"op {kernel.op} has no kernel on a GPU"
+    if kernel.kind == "e" and kernel.result_dtype.itemsize == 1:
+        return f"dtype {kernel.result_dtype} has no kernel on a GPU"
     return ""
 
 
