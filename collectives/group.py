@@ -33,7 +33,7 @@ from collectives.rollcall import Presence, RollCall
 from collectives.tables import Table, Tuning
 from collectives.topology import Topology
 from collectives.transport import Messages
-from collectives.transport.cuda_ipc import DeviceWindow
+from collectives.transport.device_window import DeviceWindow
 from collectives.waiting import (
     SPINS,
     YIELDS,

@@ -24,14 +24,18 @@ import numpy as np
 
 from collectives.algorithms import Algorithm, shared, shared_sums
 from collectives.algorithms.device_window import window_of
-from collectives.algorithms.rounds import Rounds
+from collectives.algorithms.rounds import MakeRounds, Rounds
+from collectives.algorithms.small import all_gather_bytes
 from collectives.algorithms.stepwise import Task
+from collectives.board import NEWS
 from collectives.gpu import slice_sum, streams
+from collectives.gpu.arrays import cupy
 from collectives.kernels import Array, Kernel
+from collectives.transport import exported
 
 WHOLE_BYTES = 512 << 10  # as others do it with up to 4 GPUs; not measured here yet
 
-Run = Callable[[Task, Callable[[Task, bool], Rounds]], None]
+Run = Callable[[Task, MakeRounds], None]
 
 
 class DeviceRounds(Rounds):
@@ -39,13 +43,16 @@ class DeviceRounds(Rounds):
 
     def __init__(self, task: Task, divided: bool) -> None:
         """See `Rounds`; the host's segments are too short for a device."""
-        window = window_of(task.group, task.timeout_s)
+        window = task.group.device_window
+        assert window is not None, "see device_window.py"
+        self.shared = window.shared
         super().__init__(
             replace(task, segment_bytes=window.slot_bytes), divided, window
         )
 
     def hand_over(self) -> None:
         """Wait until all have come to this point, with all that they have queued."""
+        self.board.write(NEWS, self.shared.news)
         streams.finish(self.task.group, self.task.timeout_s)
         super().hand_over()
 
@@ -67,7 +74,22 @@ class DeviceRounds(Rounds):
 
     def place_of(self, array: Array) -> int:
         """Return where the others find a flat array; -1 if they do not."""
-        return -1
+        return self.shared.place_of(array)
+
+    def found(self, places: list[int], like: Array) -> list[Array | None]:
+        """Return arrays such as this one at those places, by rank."""
+        return [
+            None if place < 0 else self.shared.array(rank, place, like)
+            for rank, place in enumerate(places)
+        ]
+
+    def end(self, count: int) -> None:
+        """End the call; where some rank has news of its arrays, let all know."""
+        super().end(count)
+        if any(self.board.read(NEWS)):
+            group, timeout_s = self.task.group, self.task.timeout_s
+            streams.finish(group, timeout_s)
+            self.shared.exchange(lambda news: all_gather_bytes(group, news, timeout_s))
 
 
 def dtype_of(kernel: Kernel, array: Array) -> np.dtype[Any]:
@@ -86,14 +108,27 @@ def _finished(run: Run) -> Callable[[Task], None]:
     """Return what comes back when its result is complete."""
 
     def finished(task: Task) -> None:
-        run(task, DeviceRounds)
+        exported.free_untold()
+        if window_of(task.group, task.timeout_s) is None:
+            _by_host(task, run)
+        else:
+            run(task, DeviceRounds)
         streams.finish(task.group, task.timeout_s)
 
     return finished
 
 
+def _by_host(task: Task, run: Run) -> None:
+    """Do the same in the host's window: some device has no memory for one."""
+    work: Any = task.work
+    result = cupy().asnumpy(work)
+    source = result if task.source is work else cupy().asnumpy(task.source)
+    run(replace(task, source=source, work=result), Rounds)
+    work.set(result)
+
+
 def _by_size(small: Run, large: Run) -> Run:
-    def run(task: Task, make: Callable[[Task, bool], Rounds]) -> None:
+    def run(task: Task, make: MakeRounds) -> None:
         (small if task.source.nbytes <= WHOLE_BYTES else large)(task, make)
 
     return run

@@ -16,7 +16,6 @@ from collectives.algorithms.small import (
     all_gather_errors,
     all_gather_rows,
 )
-from collectives.errors import UnsupportedError
 from collectives.gpu import slice_sum, streams
 from collectives.gpu.arrays import cupy
 from collectives.group import Group
@@ -24,17 +23,18 @@ from collectives.kernels import kernel_for
 from collectives.opening import open_window as open_host_window
 from collectives.transport.cuda_ipc import (
     BLOCK_BYTES,
-    DeviceWindow,
     Exported,
     Opened,
     export,
     free,
     namespaces,
 )
+from collectives.transport.device_window import DeviceWindow
 
 R = TypeVar("R")
 
 SLOT_BYTES = 64 << 20  # a copy of it takes longer than a hand-over; not measured here
+WAY = "cuda_ipc"
 PROBED = np.dtype(np.int64)
 PROBED_SIZE = 1000
 
@@ -92,7 +92,7 @@ def open_window(
         memory, reason = _all(group, lambda: _open(mine, offers), timeout_s)
         if memory is not None and not reason:
             assert group.window is not None
-            return DeviceWindow(group.window, memory, slot_bytes), ""
+            return DeviceWindow(group.window, memory, slot_bytes, group.rank), ""
         for one in memory or ():
             if isinstance(one, Opened):
                 one.close()
@@ -124,13 +124,14 @@ def close_window(group: Group, window: DeviceWindow, timeout_s: float) -> None:
     window.free()
 
 
-def window_of(group: Group, timeout_s: float) -> DeviceWindow:
+def window_of(group: Group, timeout_s: float) -> DeviceWindow | None:
     """Return the group's window; made at the first call that wants it.
 
-    Raises:
-        UnsupportedError: some rank's device has no memory for it; on all ranks.
+    None where some rank's device has no memory for it; then this way is not to be had
+    any more.
     """
-    if group.device_window is None:
+    assert group.gpus is not None, "the ranks have told each other what they have"
+    if group.device_window is None and WAY not in group.gpus.refusals:
         left = cupy().cuda.runtime.memGetInfo()[0]
         share = np.array([left // (8 * group.size)], np.int64)
         least = int(all_gather_rows(group, share, timeout_s).min())
@@ -138,8 +139,9 @@ def window_of(group: Group, timeout_s: float) -> DeviceWindow:
         slot_bytes = min(SLOT_BYTES, whole)
         group.device_window, reason = open_window(group, slot_bytes, timeout_s)
         if group.device_window is None:
-            raise UnsupportedError(f"no window in the memory of the GPUs: {reason}")
-        group.at_close.append(group.device_window.free)
+            group.gpus.refusals[WAY] = f"there is no window: {reason}"
+        else:
+            group.at_close.append(group.device_window.free)
     return group.device_window
 
 

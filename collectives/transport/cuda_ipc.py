@@ -23,7 +23,6 @@ import os
 import secrets
 import struct
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import count
 from typing import Any
 
@@ -31,11 +30,9 @@ import numpy as np
 
 from collectives.gpu.arrays import cupy
 from collectives.kernels import Array
-from collectives.window import Window
 
 BLOCK_BYTES = 2 << 20
 NAMESPACES = ("ipc", "pid")
-DTYPES_KEPT = 32
 
 _offer = struct.Struct("<16sqqqq64s")
 _numbers = count(1)
@@ -150,63 +147,15 @@ def _reach(device: int, other: int) -> None:
 
 
 def array_at(
-    memory: Exported | Opened, offset: int, dtype: np.dtype[Any], size: int
+    memory: Exported | Opened,
+    offset: int,
+    dtype: np.dtype[Any],
+    size: int,
+    keep: object = None,
 ) -> Array:
-    """Return a flat device array of memory that is kept open for it."""
+    """Return a flat device array of some memory; it and its views hold on to `keep`."""
     xp = cupy()
     device = memory.device
-    whole = xp.cuda.UnownedMemory(memory.pointer, memory.nbytes, memory, device)
+    whole = xp.cuda.UnownedMemory(memory.pointer, memory.nbytes, keep, device)
     array: Array = xp.ndarray((size,), dtype, xp.cuda.MemoryPointer(whole, offset))
     return array
-
-
-class DeviceWindow:
-    """The parts of all ranks of a host: two slots each, used in turn by round.
-
-    As `Window`, in the memory of GPUs. The turn is that of the host's window: the board
-    tells of rounds of both.
-    """
-
-    def __init__(
-        self, host: Window, memory: list[Exported | Opened], slot_bytes: int
-    ) -> None:
-        """Use the parts, by place on the host; this rank's own is `Exported`."""
-        self._host, self._memory, self.slot_bytes = host, memory, slot_bytes
-        self.slots = lru_cache(DTYPES_KEPT)(self._slots)
-
-    @property
-    def turn(self) -> int:
-        """Rounds so far: the next one uses slot `turn & 1`."""
-        return self._host.turn
-
-    @turn.setter
-    def turn(self, rounds: int) -> None:
-        self._host.turn = rounds
-
-    def length(self, itemsize: int) -> int:
-        """Return how many elements a slot holds."""
-        return self.slot_bytes // itemsize
-
-    def _slots(self, dtype: np.dtype[Any]) -> tuple[list[Array], list[Array]]:
-        """Return the slots of the two turns, by place."""
-        size = self.length(dtype.itemsize)
-        first, second = (
-            [array_at(memory, offset, dtype, size) for memory in self._memory]
-            for offset in (0, self.slot_bytes)
-        )
-        return first, second
-
-    def leave(self) -> None:
-        """Close the peers' parts: this rank reads them no more."""
-        self.slots.cache_clear()
-        for memory in self._memory:
-            if isinstance(memory, Opened):
-                memory.close()
-
-    def free(self) -> None:
-        """Free the own part, after all others have left."""
-        self.leave()
-        for memory in self._memory:
-            if isinstance(memory, Exported):
-                free(memory)
-        self._memory = []
