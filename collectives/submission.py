@@ -7,13 +7,14 @@ from typing import Any, NoReturn
 
 from collectives import recorder
 from collectives.agreement import agree
-from collectives.calls import Call, Ride, with_window
+from collectives.calls import Call, with_window
 from collectives.contents import compare
 from collectives.descriptor import Descriptor
 from collectives.errors import CollectiveError
 from collectives.joining import agree_joining
 from collectives.plans import Planner
 from collectives.recorder import AGREED, CALL, STATE
+from collectives.spreading import Ride
 from collectives.verdicts import death, mismatch, silence
 from collectives.waiting import PeerLost, TimedOut
 
