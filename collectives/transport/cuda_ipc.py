@@ -95,9 +95,13 @@ def export(nbytes: int) -> Exported:
 
 
 def free(memory: Exported) -> None:
-    """Give an allocation back; nobody has it open any more."""
+    """Give an allocation back; nobody has it open any more.
+
+    Waits for what is queued on the device: it may still use the memory.
+    """
     xp = cupy()
-    with xp.cuda.Device(memory.device):
+    with xp.cuda.Device(memory.device) as device:
+        device.synchronize()
         xp.cuda.runtime.free(memory.pointer)
 
 
