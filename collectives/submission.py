@@ -57,7 +57,8 @@ def submit(planner: Planner, prepare: Callable[..., Call], *arguments: Any) -> A
     except BaseException as error:
         if error is wrong:
             raise
-        fail(planner, descriptor, error)
+        told = note[CALL]  # only the name, where even preparing was broken off
+        fail(planner, Descriptor(name) if told == name else told, error)
     finally:
         group.exit()
         recorder.here.close(note)
