@@ -79,6 +79,7 @@ CALLS = (
     "twin",
     "probe",
     "open_gpus",
+    "warm_up",
 )
 
 

@@ -35,6 +35,11 @@ def install(places: str, hosts: str = "") -> None:
     double_setup.install()
 
 
+def all_have(places: list[str]) -> bool:
+    """Tell whether every rank has a device."""
+    return all(place.isdigit() for place in places)
+
+
 def misuse() -> list[str]:
     """Return what the double has objected to since it was last asked."""
     module = sys.modules.get("cupy._misuse")

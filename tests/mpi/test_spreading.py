@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from collectives import MismatchError
+from collectives import SHARED, MismatchError
 
 OPS = {"sum": np.add, "max": np.maximum, "prod": np.multiply, "or": np.bitwise_or}
 LENGTHS = (0, 1, 7, 1000, 8192)  # of 8 bytes: up to all that may ride
@@ -63,3 +63,15 @@ def test_a_call_that_differs_on_one_rank_is_refused_everywhere_and_forgotten(ran
             ranks.barrier() if odd else ranks.all_reduce(np.ones(3))
         ranks.broadcast(np.ones(2), root=ranks.size - 1)
         assert ranks.all_reduce(np.full(3, turn + 1.0))[0] == want
+
+
+def test_who_alone_wants_a_common_result_gives_what_he_has_all_the_same(ranks):
+    if len(ranks.topology.hosts) == 1:
+        pytest.skip("on one host it is another call")
+    want = sum(range(1, ranks.size + 1))
+    for odd in range(ranks.size):
+        for length in (3, 100_000):
+            mine = np.full(length, 1.0 + ranks.rank)
+            out = SHARED if ranks.rank == odd else None
+            result = ranks.all_reduce(mine, out=out)
+            np.testing.assert_array_equal(np.asarray(result), want)
