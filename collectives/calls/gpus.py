@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from collectives.algorithms import device_window
@@ -26,10 +26,10 @@ def without_asking(group: Group) -> Gpus | None:
 
 
 def open_gpus(planner: Planner, array: Any) -> Call:
-    """Let all ranks know what each has: the GPU of an array that it has at hand."""
+    """Let all ranks know what each has: the GPU of an array, or the current one."""
     group, timeout_s = planner.group, planner.options.timeout_s
-    view = device_view(array).array
-    with streams.using(view):
+    view = None if array is None else device_view(array).array
+    with _there(view):
         mine = own()
 
     def run() -> None:
@@ -37,9 +37,14 @@ def open_gpus(planner: Planner, array: Any) -> Call:
         everyone = [Own(*pickle.loads(one)) for one in told]
         gpus = agreed(group.rank, everyone, len(group.topology.hosts))
         if IPC not in gpus.refusals:
-            with streams.using(view):
+            with _there(view):
                 reason = device_window.why_not(group, timeout_s)
             gpus.refusals.update({IPC: reason} if reason else {})
         group.gpus = gpus
 
     return Call(Descriptor("open_gpus"), run)
+
+
+def _there(array: Any) -> AbstractContextManager[None]:
+    """Return what makes an array's device the current one, if there is an array."""
+    return nullcontext() if array is None else streams.using(array)
