@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from collectives.algorithms import TABLE, Algorithm, nccl
+from collectives.algorithms import TABLE, Algorithm, cuda_ipc, nccl
 from collectives.algorithms.stepwise import Task
 from collectives.gpu import streams
 from collectives.group import Group
@@ -59,6 +59,7 @@ WAYS: dict[str, Way] = {
         lambda collective, kernel: "",
     ),
     NCCL: Way(nccl.ROWS, nccl.refusal, open_nccl),
+    "cuda_ipc": Way(cuda_ipc.ROWS, cuda_ipc.refusal),
 }
 
 
