@@ -18,7 +18,7 @@ LAYERS = {
         "descriptor arena backing board waiting watchdog schedules buffers kernels "
         "narrow narrow_loops handles recorder tracefile cycles forks window racing "
         "laid registered",
-        "costs moves tables topology lanes transport farewell rollcall group",
+        "costs moves tables topology lanes transport farewell rollcall group gpu",
         "algorithms eligibility selection running deriving opening leaving missing",
         "packing pickling plans gradient_packs",
         "calls agreement verdicts contents joining",

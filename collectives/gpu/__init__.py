@@ -1,0 +1,1 @@
+"""Arrays in the memory of GPUs: what they are, their order, and what moves them."""
