@@ -1,9 +1,9 @@
 """`ringfold doctor`: what is wrong with this machine, job or environment.
 
 Every rank gathers its facts (facts.py), all ranks see all facts and draw the same
-conclusions (software.py, hardware.py), rank 0 prints them (report.py), and all exit
-with the same status: 1 if there is an error. What lies between hosts is measured
-(network.py).
+conclusions (software.py, hardware.py, gpu_checks.py), rank 0 prints them (report.py),
+and all exit with the same status: 1 if there is an error. What lies between hosts is
+measured (network.py).
 """
 
 import json
@@ -15,7 +15,7 @@ import numpy as np
 
 from collectives.bench.usage import Parser, Usage, refuse
 from collectives.communicator import Communicator
-from collectives.doctor import hardware, network, software
+from collectives.doctor import gpu_checks, hardware, network, software
 from collectives.doctor.facts import process_facts
 from collectives.doctor.findings import Check, Finding, Job
 from collectives.doctor.report import render
@@ -65,6 +65,7 @@ def examine(job: Job) -> list[Finding]:
     checks: tuple[Check, ...] = (
         *software.CHECKS,
         *hardware.CHECKS,
+        *gpu_checks.CHECKS,
         *network.CHECKS,
     )
     if job.processes[0].problem:
