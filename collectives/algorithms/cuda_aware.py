@@ -9,7 +9,7 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from collectives.algorithms import native
@@ -27,20 +27,12 @@ OPERATIONS: dict[str, tuple[str, ...]] = {
     "scatter": ("Scatterv",),
     "all_to_all": ("Alltoallv",),
 }
-"""What each collective asks of the MPI."""
+"""What each collective asks of the MPI; see `collectives.gpu.proving`."""
 
 
-def refusal(collective: str, kernel: Kernel | None, proof: Mapping[str, str]) -> str:
-    """Return why the MPI cannot do this on device memory; empty when it can.
-
-    `proof` is what all ranks agreed on, as `collectives.gpu.proving.agreed` returns it.
-    """
-    if collective not in OPERATIONS:
-        return f"no {collective} of device memory by the MPI"
-    limits = native.refusal(kernel) if kernel is not None else ""
-    if limits:
-        return limits
-    return next(filter(None, (proof[name] for name in OPERATIONS[collective])), "")
+def refusal(collective: str, kernel: Kernel | None) -> str:
+    """Return why no MPI does this correctly; empty where one can that was proved."""
+    return "" if kernel is None else native.refusal(kernel)
 
 
 def _between_streams(run: Callable[[Task], None]) -> Callable[[Task], None]:
@@ -55,13 +47,7 @@ def _between_streams(run: Callable[[Task], None]) -> Callable[[Task], None]:
     return on_device
 
 
-all_reduce = _between_streams(native.all_reduce)
-reduce = _between_streams(native.reduce)
-reduce_scatter = _between_streams(native.reduce_scatter)
-all_gather = _between_streams(native.all_gather)
-gather = _between_streams(native.gather)
-scatter = _between_streams(native.scatter)
-all_to_all = _between_streams(native.all_to_all)
+_broadcast = _between_streams(native.broadcast)
 
 
 def broadcast(task: Task) -> None:
@@ -72,4 +58,13 @@ def broadcast(task: Task) -> None:
     _broadcast(task)
 
 
-_broadcast = _between_streams(native.broadcast)
+ROWS: dict[str, Callable[[Task], None]] = {
+    "all_reduce": _between_streams(native.all_reduce),
+    "reduce": _between_streams(native.reduce),
+    "reduce_scatter": _between_streams(native.reduce_scatter),
+    "broadcast": broadcast,
+    "all_gather": _between_streams(native.all_gather),
+    "gather": _between_streams(native.gather),
+    "scatter": _between_streams(native.scatter),
+    "all_to_all": _between_streams(native.all_to_all),
+}

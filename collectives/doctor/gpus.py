@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collectives.topology import Topology, devices
+from collectives.gpu.visible import devices
+from collectives.topology import Topology
 
 DRIVER = Path("/proc/driver/nvidia/version")
 COMPUTE_MODES = ("default", "exclusive thread", "prohibited", "exclusive process")

@@ -29,7 +29,6 @@ from typing import Any
 
 from collectives.gpu.probe import OPERATIONS, REDUCTIONS
 from collectives.launcher import clean_environment
-from collectives.topology import MPIFacts
 
 Proof = dict[str, str]
 """Why an operation may not be given device pointers, by MPI's name of it; empty where
@@ -90,25 +89,29 @@ def word(path: Path | None) -> str:
     return "the MPI library says that it is not" if asked else "the MPI does not say"
 
 
-def prove(mpi: MPIFacts | None) -> Proof:
+def prove(vendor: str, version: str) -> Proof:
     """Return what both witnesses say, the child's answer from the cache if it can.
+
+    Args:
+        vendor: the MPI's name; empty without one.
+        version: what it says of itself.
 
     Takes some seconds the first time that an MPI says yes, and up to a minute or two
     for one that hangs. Not collective: one rank of a host calls it, and `agreed` makes
     one answer of all.
     """
     path = library()
-    if mpi is None or path is None:
+    if not vendor or path is None:
         return dict.fromkeys(OPERATIONS, "there is no MPI")
     no = word(path)
     if no:
         return dict.fromkeys(OPERATIONS, no)
-    kept = cache_file(mpi, path)
+    kept = cache_file(version, path)
     with suppress(OSError, ValueError):
         known = json.loads(kept.read_text(encoding="utf-8"))["refused"]
         if known.keys() == OPERATIONS.keys():
             return dict(known)
-    proof = probe(mpi.vendor, path)
+    proof = probe(vendor, path)
     _keep(kept, proof)
     return proof
 
@@ -138,13 +141,13 @@ def summary(proof: Proof) -> str:
     return f"no: {reasons.pop()}" if len(reasons) == 1 else "no"
 
 
-def cache_file(mpi: MPIFacts, path: Path) -> Path:
+def cache_file(version: str, path: Path) -> Path:
     """Return where the answer is kept for this host, library, driver and settings."""
     import cupy
 
     known = {
         "host": os.uname().nodename,
-        "library": [str(path), mpi.library, path.stat().st_mtime_ns],
+        "library": [str(path), version, path.stat().st_mtime_ns],
         "driver": cupy.cuda.runtime.driverGetVersion(),
         "cupy": [cupy.__file__, cupy.__version__],
         "python": sys.executable,

@@ -1,4 +1,4 @@
-"""The probe of an MPI with device pointers: a crash, a hang, wrong bytes are answers."""
+"""The probe of an MPI with device pointers: a crash, a hang, wrong bytes: answers."""
 
 import json
 
@@ -55,6 +55,7 @@ from collectives.gpu import proving
 from collectives.topology import mpi_facts
 proving.OPERATION_S = 8.0
 vendor, path = mpi_facts().vendor, proving.library()
+mpi = vendor, mpi_facts().library
 """
 
 
@@ -102,9 +103,9 @@ def test_the_answer_is_kept_and_asked_for_once():
         """
 os.environ["XDG_CACHE_HOME"] = os.getcwd()
 proving.word = lambda path: ""
-first = proving.prove(mpi_facts())
+first = proving.prove(*mpi)
 proving.probe = None  # from now on there is only the file
-print(json.dumps([first, proving.prove(mpi_facts())]))
+print(json.dumps([first, proving.prove(*mpi)]))
 """
     )
     assert kept[0] == kept[1]
@@ -115,7 +116,7 @@ def test_what_the_library_denies_is_not_tried():
     refused = answer(
         """
 proving.probe = None
-print(json.dumps(proving.prove(mpi_facts())))
+print(json.dumps(proving.prove(*mpi)))
 """
     )
     assert set(refused.values()) == {"the MPI library says that it is not"}

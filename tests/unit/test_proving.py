@@ -26,4 +26,4 @@ def test_a_proof_is_told_in_a_line(proof, line):
 
 
 def test_a_process_without_mpi_proves_nothing():
-    assert set(proving.prove(None).values()) == {"there is no MPI"}
+    assert set(proving.prove("", "").values()) == {"there is no MPI"}
