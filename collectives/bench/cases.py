@@ -191,6 +191,7 @@ def _with_device_arrays(case: Case) -> Case:
         raw=dict.fromkeys(case.ours, runner) if runner else {},
         by_hand={name: {OUT_OF_PLACE: copy} for name, copy in raw_nccl.COPIES.items()},
         unlike=frozenset(raw_nccl.COPIES),
+        at_start=False,  # NCCL leaves a part where it is in the whole
         registered={},
         shared={},
     )

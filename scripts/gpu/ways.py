@@ -1,6 +1,6 @@
 """One way to move device arrays, on all ranks: every dtype and op, and stream order.
 
-    mpirun -n 2 python scripts/gpu/ways.py cuda_ipc --report FILE
+mpirun -n 2 python scripts/gpu/ways.py cuda_ipc --report FILE
 """
 
 import argparse
@@ -29,7 +29,9 @@ def given(rank, dtype, op="sum", length=LENGTH):
     numbers = (np.arange(length) * 7 + rank * 3) % 97 % high + 1
     if dtype == "bool":
         return numbers % 2 == 0
-    return (numbers * (1 - 1j) if dtype.startswith("complex") else numbers).astype(dtype)
+    return (numbers * (1 - 1j) if dtype.startswith("complex") else numbers).astype(
+        dtype
+    )
 
 
 def combined(ranks, dtype, op):
@@ -80,7 +82,9 @@ def moves(comm, way, dtype):
 def differing(name, result, wanted):
     """Return what is wrong with a result; empty if nothing is."""
     if wanted is None:
-        return "" if result is None else f"{name} gave a result that is not for this rank"
+        return (
+            "" if result is None else f"{name} gave a result that is not for this rank"
+        )
     result = result if isinstance(result, np.ndarray) else result.get()
     if result.dtype != wanted.dtype or result.size != wanted.size:
         return f"{name} gave {result.dtype} x {result.size}, not {wanted.dtype}"
@@ -149,7 +153,9 @@ def torture(report, way, mib, repetitions, seconds):
             late = time.monotonic() - start > seconds
             if comm.all_reduce(int(late), "max"):
                 break
-    few = f"only {made} of {repetitions} in {seconds} s" if made < repetitions / 5 else ""
+    few = (
+        f"only {made} of {repetitions} in {seconds} s" if made < repetitions / 5 else ""
+    )
     text = f"{wrong} elements are wrong" if wrong else few
     report.check(f"{way} stream order", text, mib=mib, repetitions=made)
 
