@@ -15,7 +15,7 @@ import numpy as np
 
 from collectives.bench.usage import Parser, Usage, refuse
 from collectives.communicator import Communicator
-from collectives.doctor import gpu_checks, hardware, network, software
+from collectives.doctor import gpu_checks, gpu_trial, hardware, network, software
 from collectives.doctor.facts import process_facts
 from collectives.doctor.findings import Check, Finding, Job
 from collectives.doctor.report import render
@@ -51,6 +51,7 @@ def main(arguments: Sequence[str]) -> int:
             report = {
                 "facts": facts,
                 "links": [asdict(link) for link in job.links],
+                "gpus": None if job.gpus is None else asdict(job.gpus),
                 "findings": [asdict(finding) for finding in findings],
                 "status": status,
             }
@@ -93,7 +94,8 @@ def survey() -> tuple[Job, int]:
     trial = _trial(comm)
     several = len(comm.topology.hosts) > 1 and not trial
     links = network.measure(comm) if several else ()
-    return Job(processes, trial, links), comm.rank
+    on_gpus = None if trial else gpu_trial.trial(comm)
+    return Job(processes, trial, links, on_gpus), comm.rank
 
 
 def _trial(comm: Communicator) -> str:

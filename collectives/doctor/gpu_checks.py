@@ -12,7 +12,6 @@ from collectives.doctor.hardware import each_host
 NCCL_SHM = 64 << 20
 """What Docker gives a container for /dev/shm; with it NCCL ends in a system error."""
 MIB = 1 << 20
-EXTRA = "pip install 'ringfold[cuda{major}]'"
 
 
 def usable(job: Job) -> Iterator[Finding]:
@@ -21,14 +20,15 @@ def usable(job: Job) -> Iterator[Finding]:
     for problem, ranks in problems.items():
         if not problem:
             continue
-        first = job.processes[ranks[0]].gpu
-        major = first.cuda_driver.partition(".")[0] or "13"
-        text = f"{on_ranks(ranks)}: {problem}"
-        if _too_new(first.cuda, first.cuda_driver):
-            text += (
-                f"; CuPy is for CUDA {first.cuda}, the driver for {first.cuda_driver}"
-            )
-        yield Finding("warning", "GPU", text, EXTRA.format(major=major))
+        gpu = job.processes[ranks[0]].gpu
+        newest, built = (text.partition(".")[0] for text in (gpu.cuda_driver, gpu.cuda))
+        fits = gpu.cupy and not (newest and int(built) > int(newest))
+        yield Finding(
+            "warning",
+            "GPU",
+            f"{on_ranks(ranks)}: {problem}",
+            "" if fits else f"pip install 'ringfold[cuda{newest or 13}]'",
+        )
 
 
 def versions(job: Job) -> Iterator[Finding]:
@@ -146,10 +146,26 @@ def shared_memory(processes: list[ProcessFacts], vendor: str) -> Iterator[Findin
         )
 
 
-def _too_new(cuda: str, driver: str) -> bool:
-    return bool(cuda and driver) and int(cuda.partition(".")[0]) > int(
-        driver.partition(".")[0]
-    )
+def trial(job: Job) -> Iterator[Finding]:
+    """Report which ways device arrays can go, and how a trial went."""
+    if job.gpus is None:
+        return
+    if job.gpus.problem:
+        yield Finding("error", "GPU", job.gpus.problem)
+        return
+    closed = [f"not {way} ({why})" for way, why in job.gpus.refusals.items() if why]
+    free = [way for way, why in job.gpus.refusals.items() if not why]
+    first = free[0] if free else "host memory"
+    text = f"a trial all_reduce of device arrays gave the right sums, by {first}"
+    yield Finding("ok", "GPU", "; ".join([text, *closed]))
 
 
-CHECKS: tuple[Check, ...] = (usable, versions, sharing, visible, peers, shared_memory)
+CHECKS: tuple[Check, ...] = (
+    trial,
+    usable,
+    versions,
+    sharing,
+    visible,
+    peers,
+    shared_memory,
+)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collectives.gpu.facts import uuid_of
 from collectives.gpu.visible import devices
 from collectives.topology import Topology
 
@@ -97,6 +98,8 @@ def gpu_facts() -> GpuFacts:
     except runtime.CUDARuntimeError as error:
         # Without any driver that is how CUDA says that there is no GPU.
         problem = str(error) if driver or listed else ""
+        if problem and visible is not None:
+            problem = f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU ({error})"
     return GpuFacts(
         driver=driver,
         cuda_driver=cuda_driver,
@@ -130,10 +133,9 @@ def _driver() -> str:
 def _device(runtime: Any, number: int) -> Device:
     known = runtime.getDeviceProperties(number)
     name = known["name"].decode(errors="replace")
-    uuid = bytes(known.get("uuid", b""))[:16].hex()
     return Device(
         name=name,
-        uuid=uuid,
+        uuid=uuid_of(runtime, number),
         bus=runtime.deviceGetPCIBusId(number),
         gib=round(known["totalGlobalMem"] / 2**30, 1),
         compute_mode=COMPUTE_MODES[known["computeMode"]],

@@ -23,7 +23,7 @@ def _header(job: Job) -> Iterator[str]:
         mpi = first.mpi
         yield (
             f"MPI       {mpi.vendor} {mpi.version}, thread level {mpi.thread_level}, "
-            f"CUDA-aware: {mpi.cuda_aware}"
+            f"CUDA-aware: {job.gpus.cuda_aware if job.gpus else mpi.cuda_aware}"
         )
     elif first.problem:
         yield "MPI       not started"

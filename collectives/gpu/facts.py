@@ -40,7 +40,9 @@ def own(proof: Proof | None) -> Own:
     """Return what this rank has: of the device that is current."""
     module = cupy()
     device = module.cuda.runtime.getDevice()
-    return Own(device, _uuid(module.cuda.runtime, device), nccl_version(module), proof)
+    return Own(
+        device, uuid_of(module.cuda.runtime, device), nccl_version(module), proof
+    )
 
 
 def nccl_version(module: Any) -> int:
@@ -96,14 +98,14 @@ def without_gpus(with_gpu: tuple[bool, ...]) -> Gpus:
 DEVICE_WAYS = ("nccl", "cuda_ipc", "cuda_aware", "staged", "hierarchical")
 
 
-def _uuid(runtime: Any, device: int) -> str:
+def uuid_of(runtime: Any, device: int) -> str:
     """Return what tells a GPU from all others, in words."""
     properties = runtime.getDeviceProperties(device)
     uuid = properties.get("uuid")
     if not uuid:  # before CUDA 10; then it is told by its place
         places = (properties[f"pci{part}ID"] for part in ("Domain", "Bus", "Device"))
         return "PCI-" + ":".join(f"{place:02x}" for place in places)
-    text = bytes(uuid).hex()
+    text = bytes(uuid)[:16].hex()
     return "GPU-" + "-".join(
         (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
     )
