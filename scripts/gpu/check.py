@@ -104,9 +104,9 @@ def main() -> int:
     missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
     if options.double:
         missing = [name for name in missing if name != "cupy"]
-    if missing:
-        for name in missing:
-            print(f"{sys.executable} has no {name}: {NEEDS[name]}")
+    for name in missing:
+        print(f"{sys.executable} has no {name}: {NEEDS[name]}")
+    if missing or not has_gpu():
         return 2
     wanted = options.only.split(",") if options.only else [p.name for p in PARTS]
     start = time.monotonic()
@@ -134,6 +134,17 @@ def main() -> int:
     print(summary(document))
     print(f"all of it is in {options.json}")
     return status
+
+
+def has_gpu() -> bool:
+    """Tell whether CuPy finds a GPU, and print why not; asked in a child."""
+    ask = "import cupy; cupy.cuda.runtime.getDeviceCount()"
+    answer = subprocess.run(
+        [sys.executable, "-c", ask], capture_output=True, text=True, timeout=60
+    )
+    if answer.returncode:
+        print(f"CuPy finds no GPU here: {answer.stderr.strip().splitlines()[-1]}")
+    return not answer.returncode
 
 
 NOTES = {
