@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from collectives.algorithms import native
+from collectives.algorithms import Algorithm, native
 from collectives.algorithms.stepwise import Task
 from collectives.gpu.streams import finish
 from collectives.kernels import Kernel
@@ -58,7 +58,7 @@ def broadcast(task: Task) -> None:
     _broadcast(task)
 
 
-ROWS: dict[str, Callable[[Task], None]] = {
+RUNS: dict[str, Callable[[Task], None]] = {
     "all_reduce": _between_streams(native.all_reduce),
     "reduce": _between_streams(native.reduce),
     "reduce_scatter": _between_streams(native.reduce_scatter),
@@ -67,4 +67,8 @@ ROWS: dict[str, Callable[[Task], None]] = {
     "gather": _between_streams(native.gather),
     "scatter": _between_streams(native.scatter),
     "all_to_all": _between_streams(native.all_to_all),
+}
+ROWS: dict[str, Algorithm] = {
+    name: Algorithm(run, f"the MPI's own {name}, given device pointers")
+    for name, run in RUNS.items()
 }

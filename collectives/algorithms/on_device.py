@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from collectives.algorithms import TABLE, Algorithm, cuda_aware
+from collectives.algorithms import TABLE, Algorithm, cuda_aware, nccl
 from collectives.algorithms.stepwise import Task
 from collectives.gpu import streams
 from collectives.group import Group
 from collectives.kernels import Kernel
+from collectives.opening_aware import open_cuda_aware
+from collectives.opening_nccl import open_nccl
 from collectives.options import Options
 
 
@@ -26,8 +28,10 @@ class Way(NamedTuple):
     """By collective."""
     refusal: Callable[[str, Kernel | None], str]
     """Why it cannot do a collective on such arrays; empty where it can."""
+    open: Callable[[Group, float], None] | None = None
+    """Opens it, before the first call that goes this way; see `open_way`."""
     operations: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """What must have been proved of the MPI, by collective."""
+    """What of the MPI must have been proved, by collective."""
 
 
 def alone(task: Task) -> None:
@@ -44,7 +48,7 @@ def nothing(task: Task) -> None:
     streams.finish(task.group, task.timeout_s)
 
 
-ALONE = "alone"
+ALONE, NCCL = "alone", "nccl"
 WAYS: dict[str, Way] = {
     ALONE: Way(
         {
@@ -58,13 +62,9 @@ WAYS: dict[str, Way] = {
         },
         lambda collective, kernel: "",
     ),
+    NCCL: Way(nccl.ROWS, nccl.refusal, open_nccl),
     "cuda_aware": Way(
-        {
-            name: Algorithm(run, f"the MPI's own {name}, given device pointers")
-            for name, run in cuda_aware.ROWS.items()
-        },
-        cuda_aware.refusal,
-        cuda_aware.OPERATIONS,
+        cuda_aware.ROWS, cuda_aware.refusal, open_cuda_aware, cuda_aware.OPERATIONS
     ),
 }
 
@@ -94,3 +94,18 @@ def refusal(
         or WAYS[way].refusal(collective, kernel)
         or next(filter(None, unproved), "")
     )
+
+
+def unopened(way: str, group: Group) -> bool:
+    """Tell whether something is to be opened before a call can go a way."""
+    assert group.gpus is not None, "the ranks have told each other what they have"
+    return WAYS[way].open is not None and way not in group.gpus.opened
+
+
+def open_way(way: str, group: Group, timeout_s: float) -> None:
+    """Open a way; once, by all members. What fails on one is refused to all."""
+    assert group.gpus is not None, "the ranks have told each other what they have"
+    open_it = WAYS[way].open
+    if open_it is not None:
+        open_it(group, timeout_s)
+        group.gpus.opened.add(way)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import nullcontext
 from typing import Any
 
 from collectives.algorithms.small import all_gather_bytes
 from collectives.calls import Call
 from collectives.descriptor import Descriptor
-from collectives.gpu import streams
+from collectives.gpu import proving, streams
 from collectives.gpu.arrays import device_view
 from collectives.gpu.facts import Gpus, Own, agreed, own, without_gpus
-from collectives.gpu.proving import prove
 from collectives.group import Group
 from collectives.plans import Planner
 
@@ -23,15 +23,10 @@ def without_asking(group: Group) -> Gpus | None:
 
 
 def open_gpus(planner: Planner, array: Any) -> Call:
-    """Let all ranks know what each has: the GPU of an array that it has at hand."""
+    """Let all ranks know what each has: the GPU of an array, or the current one."""
     group = planner.group
-    topology = group.topology
-    proof = None
-    if topology.local_rank == 0:
-        mpi = topology.mpi if group.native is not None else None
-        proof = prove(mpi.vendor, mpi.library) if mpi else prove("", "")
-    with streams.using(device_view(array).array):
-        mine = own(proof)
+    with nullcontext() if array is None else streams.using(device_view(array).array):
+        mine = own(_unaware(group))
 
     def run() -> None:
         told = all_gather_bytes(group, pickle.dumps(mine), planner.options.timeout_s)
@@ -39,3 +34,10 @@ def open_gpus(planner: Planner, array: Any) -> Call:
         group.gpus = agreed(group.rank, everyone, len(group.topology.hosts))
 
     return Call(Descriptor("open_gpus"), run)
+
+
+def _unaware(group: Group) -> str:
+    """Return why the MPI, as it says, may not be given device pointers, or empty."""
+    if group.native is None:
+        return "there is no MPI"
+    return proving.word(proving.library())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from collectives.algorithms.on_device import ALONE, WAYS
@@ -48,8 +49,11 @@ def trial(comm: Communicator) -> Trial | None:
     gpus = comm._group.gpus
     assert gpus is not None, "a call with device arrays was made"
     refusals = {way: gpus.refusals.get(way, "") for way in WAYS if way != ALONE}
-    aware = proving.summary(gpus.proof)
-    if not refusals.get("cuda_aware") and any(gpus.proof.values()):
+    with suppress(CollectiveError):  # what has been proved is not all that it needs
+        comm.all_reduce(ones, algorithm="cuda_aware")
+    no = refusals.get("cuda_aware")
+    aware = f"no: {no}" if no else proving.summary(gpus.proof)
+    if any(gpus.proof.values()):
         refusals["cuda_aware"] = aware
     return Trial(refusals, aware, problem)
 

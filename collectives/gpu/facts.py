@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from collectives.gpu import proving
 from collectives.gpu.arrays import cupy
 from collectives.gpu.proving import Proof
 
@@ -18,8 +17,8 @@ class Own(NamedTuple):
     uuid: str
     nccl: int
     """Version of NCCL, 0 without."""
-    proof: Proof | None = None
-    """What of the MPI has been proved; one rank of each host says so."""
+    unaware: str
+    """Why the MPI, as it says itself, may not be given device pointers, or empty."""
 
 
 @dataclass
@@ -33,16 +32,17 @@ class Gpus:
     refusals: dict[str, str] = field(default_factory=dict)
     """By the name of a way: why it cannot be had; what can is not in here."""
     proof: Proof = field(default_factory=dict)
-    """By an operation of the MPI: why it may not be given device pointers, or empty."""
+    """Of an MPI that says that it may: what became of trying each operation."""
+    opened: set[str] = field(default_factory=set)
+    """The ways for which nothing is left to be opened."""
 
 
-def own(proof: Proof | None) -> Own:
-    """Return what this rank has: of the device that is current."""
+def own(unaware: str) -> Own:
+    """Return what this rank has: of the device that is current, and of the MPI."""
     module = cupy()
-    device = module.cuda.runtime.getDevice()
-    return Own(
-        device, uuid_of(module.cuda.runtime, device), nccl_version(module), proof
-    )
+    runtime = module.cuda.runtime
+    device = runtime.getDevice()
+    return Own(device, uuid_of(runtime, device), nccl_version(module), unaware)
 
 
 def nccl_version(module: Any) -> int:
@@ -80,12 +80,13 @@ def agreed(rank: int, everyone: list[Own], hosts: int) -> Gpus:
     elif shared:
         uuid, ranks = next(iter(shared.items()))
         refusals["nccl"] = f"ranks {ranks} share one GPU, {uuid}"
+    unaware = next((its.unaware for its in everyone if its.unaware), "")
+    if unaware:
+        refusals["cuda_aware"] = unaware
     if hosts > 1:
         refusals["cuda_ipc"] = "the ranks are on several hosts"
-        refusals["cuda_aware"] = "it is proved inside a host, and never across hosts"
-    proof = proving.agreed([its.proof for its in everyone])
-    uuids = tuple(its.uuid for its in everyone)
-    return Gpus(everyone[rank].device, uuids, refusals, proof)
+        refusals["cuda_aware"] = unaware or "that is proved inside a host, not across"
+    return Gpus(everyone[rank].device, tuple(its.uuid for its in everyone), refusals)
 
 
 def without_gpus(with_gpu: tuple[bool, ...]) -> Gpus:
