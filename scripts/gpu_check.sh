@@ -13,5 +13,4 @@ if [ -z "$python" ]; then
     if [ -x .venv/bin/python ]; then python=.venv/bin/python; fi
 fi
 command -v "$python" >/dev/null || die "there is no $python; set PYTHON"
-export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 exec "$python" scripts/gpu/check.py "$@"
