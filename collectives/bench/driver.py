@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.bench import buffers, device, measure, overlap
+from collectives.bench import buffers, device, measure, overlap, raw_nccl
 from collectives.bench.arguments import Request
 from collectives.bench.binding import (
     TRIAL_ELEMENTS,
@@ -82,6 +82,7 @@ def run(comm: Communicator, request: Request, command: str) -> int:
         rows = way.measure(bench, size)
         _say(comm, form.rows(facts, rows))
         everything += rows
+    raw_nccl.close(comm)
     facts = replace(facts, memory=(*facts.memory, memory_mode(comm)))
     _say(comm, form.end(facts, everything))
     if request.json is not None and comm.rank == 0:

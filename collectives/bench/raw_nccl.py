@@ -6,14 +6,13 @@ The stream is waited for in every call, as ours are complete when they return.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from collectives.bench.case import Array, Call, Runner, Setup
 from collectives.communicator import Communicator
 from collectives.gpu.arrays import cupy
 
-__all__ = ["COPIES", "RUNNERS", "copy", "host_copy"]
+__all__ = ["COPIES", "RUNNERS", "close", "copy", "host_copy"]
 
 DTYPES = {
     "int8": "INT8",
@@ -29,13 +28,24 @@ DTYPES = {
 OPS = ("sum", "prod", "max", "min")
 
 
-@cache
+_opened: dict[int, Any] = {}
+
+
 def _nccl(comm: Communicator) -> Any:
     """Return a communicator of NCCL's own, on the current device. Collective."""
     from cupy.cuda import nccl
 
-    own = nccl.get_unique_id() if comm.rank == 0 else None
-    return nccl.NcclCommunicator(comm.size, comm.broadcast_object(own), comm.rank)
+    if id(comm) not in _opened:
+        own = nccl.get_unique_id() if comm.rank == 0 else None
+        own = comm.broadcast_object(own)
+        _opened[id(comm)] = nccl.NcclCommunicator(comm.size, own, comm.rank)
+    return _opened[id(comm)]
+
+
+def close(comm: Communicator) -> None:
+    """End that communicator, if there is one, before the process ends. Collective."""
+    if id(comm) in _opened:
+        _opened.pop(id(comm)).destroy()
 
 
 def _bound(
