@@ -10,7 +10,7 @@ from collectives.algorithms import device_window
 from collectives.algorithms.small import all_gather_bytes
 from collectives.calls import Call
 from collectives.descriptor import Descriptor
-from collectives.gpu import streams
+from collectives.gpu import proving, streams
 from collectives.gpu.arrays import device_view
 from collectives.gpu.facts import Gpus, Own, agreed, own, without_gpus
 from collectives.group import Group
@@ -30,7 +30,7 @@ def open_gpus(planner: Planner, array: Any) -> Call:
     group, timeout_s = planner.group, planner.options.timeout_s
     view = None if array is None else device_view(array).array
     with _there(view):
-        mine = own()
+        mine = own(_unaware(group))
 
     def run() -> None:
         told = all_gather_bytes(group, pickle.dumps(mine), timeout_s)
@@ -48,3 +48,10 @@ def open_gpus(planner: Planner, array: Any) -> Call:
 def _there(array: Any) -> AbstractContextManager[None]:
     """Return what makes an array's device the current one, if there is an array."""
     return nullcontext() if array is None else streams.using(array)
+
+
+def _unaware(group: Group) -> str:
+    """Return why the MPI, as it says, may not be given device pointers, or empty."""
+    if group.native is None:
+        return "there is no MPI"
+    return proving.word(proving.library())
