@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from strategy import contexts
+from strategy.placing import on, place_of
 from strategy.reduce_op import ReduceOp, VariableAggregation
 from strategy.values import Mirrored, is_per_component, plain
 
@@ -122,13 +123,15 @@ def shares(variable: Variable, value: Any) -> list[Any]:
     """
     extended = variable.distribute_strategy.extended
     count = extended.num_replicas_in_sync
-    if variable.dtype.kind not in "iu":
-        return [(value / count).astype(variable.dtype)] * len(extended.replica_ids)
-    whole, rest = np.divmod(value, count)
-    return [
-        (whole + (rest > int(number))).astype(variable.dtype)
-        for number in extended.replica_ids
-    ]
+    with on(place_of(value)):
+        if variable.dtype.kind not in "iu":
+            share = (value / count).astype(variable.dtype)
+            return [share] * len(extended.replica_ids)
+        whole, rest = np.divmod(value, count)
+        return [
+            (whole + (rest > int(number))).astype(variable.dtype)
+            for number in extended.replica_ids
+        ]
 
 
 def _write_every_on_read(
