@@ -73,6 +73,7 @@ CALLS = (
     "joined",
     "twin",
     "probe",
+    "open_gpus",
 )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from collectives.errors import InvalidArgumentError, UnsupportedError
+from collectives.gpu.arrays import on_device, on_one_line
 from collectives.kernels import Array, kind_of
 from collectives.narrow import widen
 
@@ -47,12 +48,14 @@ def _view_of(value: Any) -> Array | None:
         raise UnsupportedError("a masked array; wanted one whose elements all count")
     if isinstance(value, np.generic):
         return None  # a number; the memory behind it is not the caller's to write
-    if hasattr(value, "__cuda_array_interface__"):
+    if isinstance(value, np.ndarray):
+        return np.asarray(value)
+    if on_device(value):
         raise UnsupportedError(
-            f"{type(value).__name__} lies on a device; this version moves host arrays: "
-            "pass a copy on the host"
+            f"{type(value).__name__} lies on a GPU, among arrays on the host, or in a "
+            "call that has no way for it: pass a copy on the host"
         )
-    if isinstance(value, np.ndarray) or hasattr(value, "__array_interface__"):
+    if hasattr(value, "__array_interface__"):
         return np.asarray(value)
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
@@ -88,6 +91,8 @@ def flat_source(array: Array, dtype: np.dtype[Any]) -> Array:
 
     A view where possible.
     """
+    if not isinstance(array, np.ndarray):
+        return on_one_line(array, dtype)
     flags = array.flags
     if array.ndim == 1 and flags.forc and flags.aligned and array.dtype == dtype:
         return array
@@ -99,9 +104,10 @@ def flat_source(array: Array, dtype: np.dtype[Any]) -> Array:
 def flat_work(out: Array, dtype: np.dtype[Any]) -> tuple[Array, bool]:
     """Return the flat array to compute the result in, and whether that is `out`."""
     flags = out.flags
-    if flags.c_contiguous and flags.aligned and out.dtype == dtype:
+    aligned = not isinstance(out, np.ndarray) or flags.aligned  # a device's always are
+    if flags.c_contiguous and aligned and out.dtype == dtype:
         return (out if out.ndim == 1 else out.reshape(-1)), True
-    return np.empty(out.size, dtype), False
+    return np.empty(out.size, dtype, like=out), False
 
 
 def source_beside(array: Array, target: Array, work: Array, direct: bool) -> Array:
@@ -128,12 +134,24 @@ def as_bytes(flat: Array) -> Array:
 
 def same_memory(a: Array, b: Array) -> bool:
     """Tell whether two flat arrays are the very same elements."""
-    return bool(a.ctypes.data == b.ctypes.data and a.nbytes == b.nbytes)
+    return address(a) == address(b) and a.nbytes == b.nbytes
+
+
+def address(array: Any) -> int:
+    """Return where an array's first element lies, on the host or on a device."""
+    if isinstance(array, np.ndarray):
+        return int(array.__array_interface__["data"][0])
+    return int(array.data.ptr)
+
+
+def on_host(array: Any) -> Array:
+    """Return an array of the same elements in the memory of the host."""
+    return array.get() if on_device(array) else np.asarray(array)
 
 
 def extent(array: Array) -> tuple[int, int]:
     """Return where an array's memory begins and ends, as addresses."""
-    low = high = array.__array_interface__["data"][0]
+    low = high = address(array)
     if array.size == 0:
         return low, low
     for length, stride in zip(array.shape, array.strides, strict=True):

@@ -13,11 +13,14 @@ from collectives import exits, express, forks, recorder, registered, tracefile
 from collectives.algorithms import REDUCING, TABLE
 from collectives.among import among
 from collectives.background import Background
-from collectives.calls import Call, groups, meeting, points, probing
+from collectives.calls import Call, gpus, groups, meeting, points, probing
 from collectives.calls.pairs import Given, prepare
+from collectives.calls.placing import first_on_device, placed
 from collectives.calls.probing import Mode
+from collectives.calls.staging import Stage
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
+from collectives.gpu import streams
 from collectives.gradient_packs import GradientPacks
 from collectives.group import Group
 from collectives.handles import Engine, Handle
@@ -279,18 +282,38 @@ class Communicator(Background):
         return GradientPacks(self.empty, arrays)
 
     def _submit(
-        self, prepare: Callable[..., Call], *arguments: Any, out: Any = None
+        self,
+        prepare: Callable[..., Call],
+        *arguments: Any,
+        out: Any = None,
+        stream: Any = None,
     ) -> Any:
+        array = first_on_device(arguments)
+        if array is not None:
+            self._open_gpus(array)
+        if array is not None or stream is not None:
+            prepare = placed(prepare, stream)
         result = submit(self._planner, prepare, *arguments)
         return result if out is None or out is registered.SHARED else out
+
+    def _open_gpus(self, array: Any) -> None:
+        """Let the ranks tell each other what they have for arrays on GPUs, once."""
+        group = self._group
+        if group.gpus is None:
+            group.gpus = gpus.without_asking(group)
+        if group.gpus is None:
+            submit(self._planner, gpus.open_gpus, array)
 
     def _quickly(self, x: Any, op: Op, out: Any, algorithm: str | None) -> Any:
         return express.all_reduce(self._planner, x, op, out, algorithm)
 
     def _exchange(self, doing: str, pairs: Sequence[Given]) -> list[Any]:
-        planner, ready = self._planner, prepare(self._planner, pairs)
+        planner, stage = self._planner, Stage(self._planner)
+        ready = prepare(planner, stage.pairs(pairs))
         peers = {pair.peer for pair in ready}
-        return among(planner, doing, peers, lambda: points.exchange(planner, ready))
+        got = among(planner, doing, peers, lambda: points.exchange(planner, ready))
+        returned: list[Any] = stage.delivered(got)
+        return returned
 
     def _meet(self, ranks: Sequence[int]) -> Group:
         planner, members = self._planner, meeting.own_members(self._planner, ranks)
@@ -310,10 +333,12 @@ class Communicator(Background):
         if self._background is None:
             self._background = Communicator(group.twin, self.options, owner=False)
         background, site = self._background, recorder.call_site()
+        at = streams.here()
 
         def make() -> R:
             background._group.site = site
-            return call(background)
+            with at():
+                return call(background)
 
         if group.threads and group.engine is not None:
             return group.engine.submit(name, make)

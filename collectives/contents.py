@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from collectives.algorithms.small import all_gather_rows
+from collectives.buffers import on_host
 from collectives.errors import CollectiveError
 from collectives.group import Group
 from collectives.kernels import Array
@@ -36,7 +37,7 @@ def compare(group: Group, collective: str, result: Any, timeout_s: float) -> Non
         return
     state = blake2b(digest_size=8)
     for array in result if isinstance(result, list | tuple) else [result]:
-        for bits in _bits(np.asarray(array)):
+        for bits in _bits(on_host(array)):
             state.update(bits)
     row = np.frombuffer(state.digest(), np.int64)
     digests = all_gather_rows(group, row, timeout_s)[:, 0].tolist()

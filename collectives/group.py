@@ -22,6 +22,8 @@ from collectives.descriptor import Descriptor
 from collectives.ending import say
 from collectives.errors import BrokenCommunicatorError, MismatchError
 from collectives.farewell import Farewells
+from collectives.gpu.facts import Gpus
+from collectives.gpu.pinned import Pinned
 from collectives.handles import Engine
 from collectives.kernels import Array
 from collectives.racing import Race
@@ -135,6 +137,12 @@ class Group:
         """Why the members cannot read each other's memory."""
         self.results: Results | None = None
         """Results that are common to the ranks; there with the window."""
+        self.gpus: Gpus | None = None
+        """What the members have for device arrays; None until the first such call."""
+        self.pinned = Pinned(arena)
+        """Host memory that GPUs copy from and to by themselves."""
+        self.at_close: list[Callable[[], None]] = []
+        """Gives up what belongs to the group, the latest first; nothing may wait."""
         self.part = -1
         """Where this rank has carved its part of the window."""
         self.plans: dict[Any, dict[Any, Any]] = {}
@@ -365,6 +373,9 @@ class Group:
         self.closed = True
         for group in list(self.derived):
             group.close()
+        while self.at_close:
+            self.at_close.pop()()
+        self.pinned.close()
         if self.board is not None:
             self.board.close()
         if self.results is not None:

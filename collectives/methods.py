@@ -16,11 +16,17 @@ class Collectives:
 
     `out` receives the result and may be the input itself; without it the result is a
     new array. `algorithm` is one of `ALGORITHMS[collective]`. `op` is one of `OPS`, or
-    a function of two arrays, which is slower.
+    a function of two arrays, which is slower. Arrays may lie on a GPU (docs/gpu.md):
+    the result does then as well, and it is complete when the call returns. `stream` is
+    what the arrays' makers have queued work on, where that is not CuPy's current one.
     """
 
     def _submit(
-        self, prepare: Callable[..., Any], *arguments: Any, out: Any = None
+        self,
+        prepare: Callable[..., Any],
+        *arguments: Any,
+        out: Any = None,
+        stream: Any = None,
     ) -> Any:
         raise NotImplementedError
 
@@ -31,7 +37,12 @@ class Collectives:
         raise NotImplementedError
 
     def all_reduce(
-        self, x: Any, op: Op = "sum", out: Any = None, algorithm: str | None = None
+        self,
+        x: Any,
+        op: Op = "sum",
+        out: Any = None,
+        algorithm: str | None = None,
+        stream: Any = None,
     ) -> Any:
         """Combine `x` over all ranks, element by element.
 
@@ -44,10 +55,13 @@ class Collectives:
         Returns:
             The result, the same bits on every rank; `out` if that was given.
         """
-        result = self._quickly(x, op, out, algorithm)
-        if result is not None:
-            return result
-        return self._submit(reducing.all_reduce, x, op, out, algorithm, out=out)
+        if stream is None:
+            result = self._quickly(x, op, out, algorithm)
+            if result is not None:
+                return result
+        return self._submit(
+            reducing.all_reduce, x, op, out, algorithm, out=out, stream=stream
+        )
 
     def reduce(
         self,
@@ -56,13 +70,16 @@ class Collectives:
         root: int = 0,
         out: Any = None,
         algorithm: str | None = None,
+        stream: Any = None,
     ) -> Any:
         """Combine `x` over all ranks for `root` alone; the others get None.
 
         `out` is looked at only on the root.
         """
         out = out if self._is(root) else None
-        return self._submit(reducing.reduce, x, op, root, out, algorithm, out=out)
+        return self._submit(
+            reducing.reduce, x, op, root, out, algorithm, out=out, stream=stream
+        )
 
     def scan(
         self,
@@ -71,13 +88,16 @@ class Collectives:
         exclusive: bool = False,
         out: Any = None,
         algorithm: str | None = None,
+        stream: Any = None,
     ) -> Any:
         """Combine `x` over this rank and all before it, or only over those before it.
 
         Strictly in the order of ranks. With `exclusive`, rank 0 gets the identity of
         the op: 0 for a sum, the largest number for `min`.
         """
-        return self._submit(reducing.scan, x, op, exclusive, out, algorithm, out=out)
+        return self._submit(
+            reducing.scan, x, op, exclusive, out, algorithm, out=out, stream=stream
+        )
 
     def reduce_scatter(
         self,
@@ -87,6 +107,7 @@ class Collectives:
         splits: Sequence[int] | None = None,
         out: Any = None,
         algorithm: str | None = None,
+        stream: Any = None,
     ) -> Any:
         """Combine `x` over all ranks; each rank gets its block of rows of the result.
 
@@ -100,27 +121,49 @@ class Collectives:
             algorithm: one of `ALGORITHMS["reduce_scatter"]`.
         """
         return self._submit(
-            reducing.reduce_scatter, x, op, axis, splits, out, algorithm, out=out
+            reducing.reduce_scatter,
+            x,
+            op,
+            axis,
+            splits,
+            out,
+            algorithm,
+            out=out,
+            stream=stream,
         )
 
     def broadcast(
-        self, x: Any, root: int = 0, out: Any = None, algorithm: str | None = None
+        self,
+        x: Any,
+        root: int = 0,
+        out: Any = None,
+        algorithm: str | None = None,
+        stream: Any = None,
     ) -> Any:
         """Give every rank the root's array.
 
         On other ranks `x` tells shape and dtype, and its values do not matter; pass
         `out=x` to have it overwritten.
         """
-        return self._submit(gathering.broadcast, x, root, out, algorithm, out=out)
+        return self._submit(
+            gathering.broadcast, x, root, out, algorithm, out=out, stream=stream
+        )
 
     def all_gather(
-        self, x: Any, axis: int = 0, out: Any = None, algorithm: str | None = None
+        self,
+        x: Any,
+        axis: int = 0,
+        out: Any = None,
+        algorithm: str | None = None,
+        stream: Any = None,
     ) -> Any:
         """Join the ranks' arrays along `axis`, in rank order.
 
         Lengths along `axis` may differ by rank; 0-d arrays are joined to shape (size,).
         """
-        return self._submit(gathering.all_gather, x, axis, out, algorithm, out=out)
+        return self._submit(
+            gathering.all_gather, x, axis, out, algorithm, out=out, stream=stream
+        )
 
     def gather(
         self,
@@ -129,13 +172,16 @@ class Collectives:
         axis: int = 0,
         out: Any = None,
         algorithm: str | None = None,
+        stream: Any = None,
     ) -> Any:
         """Join the ranks' arrays along `axis` for `root` alone; the others get None.
 
         As `all_gather`; `out` is looked at only on the root.
         """
         out = out if self._is(root) else None
-        return self._submit(gathering.gather, x, root, axis, out, algorithm, out=out)
+        return self._submit(
+            gathering.gather, x, root, axis, out, algorithm, out=out, stream=stream
+        )
 
     def scatter(
         self,
@@ -145,6 +191,7 @@ class Collectives:
         splits: Sequence[int] | None = None,
         out: Any = None,
         algorithm: str | None = None,
+        stream: Any = None,
     ) -> Any:
         """Give each rank its block of rows, along `axis`, of the root's array.
 
@@ -152,7 +199,15 @@ class Collectives:
         shared as evenly as can be.
         """
         return self._submit(
-            scattering.scatter, x, root, axis, splits, out, algorithm, out=out
+            scattering.scatter,
+            x,
+            root,
+            axis,
+            splits,
+            out,
+            algorithm,
+            out=out,
+            stream=stream,
         )
 
     def all_to_all(
@@ -162,6 +217,7 @@ class Collectives:
         splits: Sequence[int] | None = None,
         out: Any = None,
         algorithm: str | None = None,
+        stream: Any = None,
     ) -> Any:
         """Send block r of the rows of `x` to rank r; get the ranks' blocks, joined.
 
@@ -174,7 +230,14 @@ class Collectives:
             algorithm: one of `ALGORITHMS["all_to_all"]`.
         """
         return self._submit(
-            scattering.all_to_all, x, axis, splits, out, algorithm, out=out
+            scattering.all_to_all,
+            x,
+            axis,
+            splits,
+            out,
+            algorithm,
+            out=out,
+            stream=stream,
         )
 
     def all_reduce_many(
@@ -184,6 +247,7 @@ class Collectives:
         out: Sequence[Any] | None = None,
         bytes_per_pack: int = 0,
         algorithm: str | None = None,
+        stream: Any = None,
     ) -> list[Any]:
         """Combine each array of a list over all ranks; small ones travel together.
 
@@ -203,6 +267,7 @@ class Collectives:
             bytes_per_pack,
             algorithm,
             out=given,
+            stream=stream,
         )
         return result
 
@@ -213,6 +278,7 @@ class Collectives:
         out: Sequence[Any] | None = None,
         bytes_per_pack: int = 0,
         algorithm: str | None = None,
+        stream: Any = None,
     ) -> list[Any]:
         """Give every rank the root's list of arrays; small ones travel together."""
         given = list(out) if isinstance(out, Iterator) else out
@@ -224,6 +290,7 @@ class Collectives:
             bytes_per_pack,
             algorithm,
             out=given,
+            stream=stream,
         )
         return result
 

@@ -53,8 +53,8 @@ def narrow_into(flat: Array, out: Array) -> None:
         flat: float32 for a narrow float; anything else goes its usual way in NumPy.
         out: of any layout; nothing beside it is touched.
     """
-    wide = flat.dtype == np.float32
-    loop = _loop("narrow", out.dtype, out.size) if wide else None
+    compiled = flat.dtype == np.float32 and isinstance(out, np.ndarray)
+    loop = _loop("narrow", out.dtype, out.size) if compiled else None
     if loop is None:
         with np.errstate(all="ignore"):
             out[...] = flat.reshape(out.shape)

@@ -10,10 +10,18 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from collectives import selection
-from collectives.algorithms import AUTO, REDUCING, SHARED, TABLE, Flow, Start
+from collectives.algorithms import (
+    AUTO,
+    REDUCING,
+    SHARED,
+    TABLE,
+    Algorithm,
+    Flow,
+    Start,
+)
 from collectives.algorithms.small import all_gather_errors
 from collectives.algorithms.stepwise import Task
-from collectives.buffers import flat_work, source_beside
+from collectives.buffers import as_array, check_out, flat_work, source_beside
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError, UnsupportedError
 from collectives.group import Group
@@ -57,7 +65,12 @@ class Plan:
 
 
 class Planner:
-    """Makes the plans of one communicator and keeps the latest ones."""
+    """Makes the plans of one communicator and keeps the latest ones.
+
+    And the arrays that its calls work in: here on the host, see device_plans.py.
+    """
+
+    on_device = False
 
     def __init__(self, group: Group, options: Options) -> None:
         """Plan calls on `group` under `options`."""
@@ -65,6 +78,38 @@ class Planner:
         self.group = group
         self.options = options
         self.plans: dict[Any, Any] = group.plans.setdefault(options, {})
+
+    def array(self, value: Any) -> Array:
+        """Return what a caller gives as an array that can be moved; see `as_array`."""
+        return as_array(value)
+
+    def empty(self, shape: Any, dtype: Any) -> Array:
+        """Return a new array, where those of the caller are."""
+        return np.empty(shape, dtype)
+
+    def check_out(self, out: Any, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Return a caller's target, after making sure that the result fits into it."""
+        return check_out(out, shape, dtype)
+
+    def target(self, out: Any, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Return the array that a result goes to: new, or the caller's `out`."""
+        if out is None:
+            return self.empty(shape, dtype)
+        return self.check_out(out, shape, dtype)
+
+    def row(self, collective: str, name: str) -> Algorithm:
+        """Return what is known of an algorithm."""
+        return TABLE[collective][name]
+
+    def asked(self, collective: str, algorithm: str | None) -> str:
+        """Return the name or ranges that are asked for; see `selection.asked`."""
+        return selection.asked(collective, self.options, algorithm)
+
+    def runner(
+        self, collective: str, choice: selection.Choice, nbytes: int
+    ) -> Callable[[Task], None]:
+        """Return what carries out a task by what was chosen; see `running.runner`."""
+        return runner(self.group, collective, choice, nbytes)
 
     def choose(
         self, collective: str, nbytes: int, kernel: Kernel | None, algorithm: str | None
@@ -91,7 +136,7 @@ class Planner:
         """Tell whether a choice wants the window, and the group has not made it yet."""
         if self.group.window is not None or self.group.size == 1:
             return False
-        row = TABLE[collective][choice.algorithm]
+        row = self.row(collective, choice.algorithm)
         return row.needs_window or row.host_windows
 
     def choice(self, collective: str, nbytes: int, name: str) -> selection.Choice:
@@ -187,10 +232,11 @@ class Planner:
         result_dtype = array.dtype if kernel is None else kernel.result_dtype
         nbytes, group = array.size * work_dtype.itemsize, self.group
         choice = self.choose(collective, nbytes, kernel, algorithm)
-        row = TABLE[collective][choice.algorithm]
+        row = self.row(collective, choice.algorithm)
         mail = None
         if (
-            collective == "all_reduce"
+            not self.on_device
+            and collective == "all_reduce"
             and choice.algorithm == SHARED
             and not choice.rivals
             and not cast(Kernel, kernel).in_order
@@ -214,7 +260,8 @@ class Planner:
             algorithm=AUTO if choice.rivals else choice.algorithm,
         )
         plain = (
-            collective == "all_reduce"
+            not self.on_device
+            and collective == "all_reduce"
             and group.one_board
             and group.size > 1
             and not self.wants_window(collective, choice)
@@ -223,16 +270,18 @@ class Planner:
             and self.options.check != "full"
         )
         nothing = np.empty(0, work_dtype)
+        how = group, collective, choice, nbytes
         return Plan(
             descriptor=descriptor,
             choice=choice,
-            run=runner(group, collective, choice, nbytes),
-            start=None if mail else starter(group, collective, choice, nbytes),
+            run=self.runner(collective, choice, nbytes),
+            start=None if mail or self.on_device else starter(*how),
             kernel=kernel,
             work_dtype=work_dtype,
             result_dtype=result_dtype,
             bounds=bounds,
-            rides=choice.algorithm == RIDES
+            rides=not self.on_device
+            and choice.algorithm == RIDES
             and collective == "all_reduce"
             and not group.one_board
             and group.size > 1

@@ -15,6 +15,7 @@ from collectives.costs import Move, whole
 from collectives.eligibility import able, can_race, narrow, refusal
 from collectives.ending import say
 from collectives.errors import InvalidArgumentError, UnsupportedError
+from collectives.gpu.facts import DEVICE_WAYS
 from collectives.group import Group
 from collectives.kernels import Kernel
 from collectives.moves import moves
@@ -93,7 +94,7 @@ def choose(
             raise UnsupportedError(f"{collective} by {name}: {why_not}")
         choice = Choice(name, "asked for")
     if options.log == "info" and group.rank == 0:
-        _log(collective, choice)
+        note_first_use(collective, choice)
     return choice
 
 
@@ -149,6 +150,11 @@ def asked(collective: str, options: Options, requested: str | None) -> str:
     unknown = {requested} - set(known)
     if isinstance(requested, str) and ":" in requested:
         unknown = names(parse(requested)) - set(known)
+    if unknown & set(DEVICE_WAYS):
+        raise InvalidArgumentError(
+            f"{collective} by {requested}: that moves arrays on GPUs, and this one "
+            "lies on the host"
+        )
     if unknown:
         raise InvalidArgumentError(
             f"unknown algorithm {unknown.pop()!r} for {collective}; "
@@ -160,7 +166,7 @@ def asked(collective: str, options: Options, requested: str | None) -> str:
 def check_option(options: Options) -> None:
     """Raise `InvalidArgumentError` if no collective has the option's algorithm."""
     known = dict.fromkeys(name for names in ALGORITHMS.values() for name in names)
-    unknown = sorted(names(options.ranges) - known.keys())
+    unknown = sorted(names(options.ranges) - known.keys() - {*DEVICE_WAYS})
     if unknown:
         raise InvalidArgumentError(
             f"unknown algorithm {unknown[0]!r} in the options; known: {' '.join(known)}"
@@ -218,7 +224,7 @@ def prices_us(
     return prices
 
 
-def _log(collective: str, choice: Choice) -> None:
+def note_first_use(collective: str, choice: Choice) -> None:
     """Print the first use of each algorithm."""
     key = (collective, choice.algorithm)
     if key not in _logged:

@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from collectives.gpu.visible import devices, may_use_gpu
+
 VENDORS = {
     "Open MPI": "Open MPI",
     "Intel(R) MPI": "Intel MPI",
     "MPICH": "MPICH",
 }
 THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
-SYSTEM, DRIVER = Path("/sys/devices/system"), Path("/proc/driver/nvidia/gpus")
+SYSTEM = Path("/sys/devices/system")
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Topology:
     caches: tuple[tuple[int, ...], ...] = ()
     """Those cores, by which of them share a last-level cache, as the system says. In a
     virtual machine it may be wrong: `comm.probe()` measures."""
+    with_gpu: tuple[bool, ...] = ()
+    """Whether each rank may use a GPU: it sees one, and CuPy is installed."""
 
     def restricted(self, ranks: Sequence[int]) -> Topology:
         """Return the topology of some of the ranks, of which this one is one."""
@@ -62,6 +66,7 @@ class Topology:
             rank=list(ranks).index(self.rank),
             hosts=tuple(self.hosts[host] for host in used),
             host_of=tuple(used.index(self.host_of[rank]) for rank in ranks),
+            with_gpu=tuple(self.with_gpu[rank] for rank in ranks if self.with_gpu),
         )
 
     @property
@@ -158,17 +163,6 @@ def _listed(path: Path) -> set[int]:
     return {core for end in ends for core in range(end[0], end[-1] + 1)}
 
 
-def devices(driver: Path = DRIVER) -> tuple[str, ...]:
-    """Return the UUIDs of this host's GPUs, as NVIDIA's driver lists them."""
-    texts = []
-    for path in sorted(driver.glob("*/information")):
-        try:
-            texts.append(path.read_text())
-        except OSError:  # a container that may not look
-            continue
-    return tuple(re.findall(r"GPU UUID:\s*(GPU-[\w-]+)", "\n".join(texts)))
-
-
 def single_host(rank: int, size: int) -> Topology:
     """Return the topology of ranks that are threads of this process."""
     name = os.uname().nodename if hasattr(os, "uname") else "localhost"
@@ -179,6 +173,7 @@ def single_host(rank: int, size: int) -> Topology:
         (0,) * size,
         len(cores),
         devices=devices(),
+        with_gpu=(may_use_gpu(),) * size,
         numa_nodes=numa_nodes(cores),
         caches=last_caches(cores),
     )
@@ -196,16 +191,19 @@ def discover(comm: Any, local: Any) -> Topology:
     rank = comm.Get_rank()
     leader, name = local.bcast((rank, MPI.Get_processor_name()))
     cores = frozenset[int]().union(*local.allgather(usable_cores()))
-    everyone: list[tuple[int, str]] = comm.allgather((leader, name))
-    leaders = sorted(set(everyone))
+    everyone: list[tuple[int, str, bool]] = comm.allgather(
+        (leader, name, may_use_gpu())
+    )
+    leaders = sorted({(leader, name) for leader, name, _ in everyone})
     index = {leader: place for place, (leader, _) in enumerate(leaders)}
     return Topology(
         rank=rank,
         hosts=tuple(name for _, name in leaders),
-        host_of=tuple(index[leader] for leader, _ in everyone),
+        host_of=tuple(index[leader] for leader, _, _ in everyone),
         cores=len(cores),
         mpi=mpi_facts(),
         devices=devices(),
+        with_gpu=tuple(with_gpu for _, _, with_gpu in everyone),
         numa_nodes=numa_nodes(cores),
         caches=last_caches(cores),
     )

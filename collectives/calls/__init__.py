@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collectives.buffers import as_bytes, check_out
+from collectives.buffers import as_bytes
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
 from collectives.kernels import Array, Kernel, quiet
@@ -55,14 +55,9 @@ class Call(NamedTuple):
     """Whether the group should have a window, if it has none yet."""
 
 
-def target_for(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return the array that the result goes to: new, or the caller's `out`."""
-    return np.empty(shape, dtype) if out is None else check_out(out, shape, dtype)
-
-
 def moving(planner: Planner, plan: Plan, array: Array, out: Any) -> Call:
     """Return the call that runs a plan into a new array or into `out`."""
-    target = target_for(out, array.shape, plan.result_dtype)
+    target = planner.target(out, array.shape, plan.result_dtype)
 
     def run() -> Array:
         planner.move(plan, array, target)

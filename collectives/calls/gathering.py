@@ -6,10 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.algorithms import TABLE
 from collectives.buffers import (
-    as_array,
-    check_out,
     flat_source,
     flat_work,
     same_memory,
@@ -26,7 +23,6 @@ from collectives.calls import (
 from collectives.calls.lengths import all_lengths, described, room_for
 from collectives.kernels import Array
 from collectives.plans import Planner
-from collectives.running import runner
 
 
 def broadcast(
@@ -34,7 +30,7 @@ def broadcast(
 ) -> Call:
     """Give everybody the root's array; the others' `x` tells shape and dtype."""
     root = planner.rank(root)
-    array = as_array(x)
+    array = planner.array(x)
     plan = planner.plan("broadcast", array, None, root, algorithm)
     return moving(planner, plan, array, out)
 
@@ -64,7 +60,7 @@ def _joining(
     out: Any,
     algorithm: str | None,
 ) -> Call:
-    array = as_array(x)
+    array = planner.array(x)
     array = array.reshape(1) if array.ndim == 0 else array
     axis = check_axis(axis, array.ndim)
     descriptor, name, windowed = described(
@@ -72,10 +68,10 @@ def _joining(
     )
     out_length = -1
     if out is not None:
-        given = as_array(out)
+        given = planner.array(out)
         out_length = given.shape[axis] if given.ndim == array.ndim else -1
         shape = with_length(array.shape, axis, out_length)
-        out = check_out(out, shape, array.dtype)
+        out = planner.check_out(out, shape, array.dtype)
 
     def run() -> Array | None:
         group = planner.group
@@ -86,12 +82,12 @@ def _joining(
         choice = planner.choice(collective, nbytes, name)
         mine = flat_source(rows_first(array, axis), array.dtype)
         if root not in (-1, group.rank):
-            whole_room = TABLE[collective][choice.algorithm].whole
-            work, bounds = room_for(mine, bounds, group.rank, whole_room)
+            whole_room = planner.row(collective, choice.algorithm).whole
+            work, bounds = room_for(planner, mine, bounds, whole_room)
             task = planner.task(bounds, work, work, root=root)
-            runner(planner.group, collective, choice, nbytes)(task)
+            planner.runner(collective, choice, nbytes)(task)
             return None
-        target = np.empty(whole, array.dtype) if out is None else out
+        target = planner.empty(whole, array.dtype) if out is None else out
         rows = rows_first(target, axis)
         work, direct = flat_work(rows, array.dtype)
         place = work[bounds[group.rank] : bounds[group.rank + 1]]
@@ -100,7 +96,7 @@ def _joining(
         if mine is not place:
             place[...] = mine
         task = planner.task(bounds, work, work, root=root)
-        runner(planner.group, collective, choice, nbytes)(task)
+        planner.runner(collective, choice, nbytes)(task)
         if not direct:
             rows[...] = work.reshape(rows.shape)
         return target

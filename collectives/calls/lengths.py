@@ -16,9 +16,6 @@ from collectives.algorithms.small import (
     all_gather_rows,
 )
 from collectives.board import FIRST, SECOND
-from collectives.buffers import (
-    check_out,
-)
 from collectives.calls import (
     with_length,
 )
@@ -28,7 +25,6 @@ from collectives.kernels import Array
 from collectives.partition import Bounds
 from collectives.plans import Planner
 from collectives.ranges import OPEN, parse
-from collectives.selection import asked
 
 LARGEST = 1 << 40  # bytes
 
@@ -72,7 +68,7 @@ def requested(
     Raises:
         UnsupportedError: it cannot be had.
     """
-    name = asked(collective, planner.options, algorithm)
+    name = planner.asked(collective, algorithm)
     ranges = parse(name)
     sizes = [start for start, _ in ranges]
     if any(one in (AUTO, OPEN) for _, one in ranges):
@@ -119,10 +115,10 @@ def common_out(
     """
     error, target = "", None
     if out is None:
-        target = np.empty(shape, dtype)
+        target = planner.empty(shape, dtype)
     else:
         try:
-            target = check_out(out, shape, dtype)
+            target = planner.check_out(out, shape, dtype)
         except (TypeError, ValueError) as own:
             error = str(own)
     errors = all_gather_errors(planner.group, error, planner.options.timeout_s)
@@ -133,14 +129,15 @@ def common_out(
 
 
 def room_for(
-    mine: Array, bounds: Bounds, rank: int, whole: bool
+    planner: Planner, mine: Array, bounds: Bounds, whole: bool
 ) -> tuple[Array, Bounds]:
     """Return where a rank that is not the root works, and its blocks there.
 
     Either there is room for the whole array, or all blocks but its own are empty.
     """
+    rank = planner.group.rank
     if whole:
-        work = np.empty(bounds[-1], mine.dtype)
+        work = planner.empty(bounds[-1], mine.dtype)
         work[bounds[rank] : bounds[rank + 1]] = mine
         return work, bounds
     blocks = len(bounds) - 1

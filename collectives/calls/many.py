@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collectives import packing
-from collectives.algorithms import NATIVE, TABLE, Flow
+from collectives.algorithms import Flow
 from collectives.buffers import (
-    as_array,
     extent,
     flat_source,
     flat_work,
     source_beside,
 )
-from collectives.calls import Call, target_for
+from collectives.calls import Call
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
 from collectives.gradient_packs import Views
@@ -25,7 +24,6 @@ from collectives.kernels import Array, Kernel, Op, check_op, kernel_for
 from collectives.narrow import narrow_into
 from collectives.plans import Plan, Planner
 from collectives.running import race
-from collectives.selection import asked
 
 WITHOUT_LIMIT = 1 << 62  # bytes in a pack that goes through a window as it is
 
@@ -46,11 +44,11 @@ def all_reduce_many(
         flats = arrays.flats
         whole = all_reduce_many(planner, flats, op, flats, bytes_per_pack, algorithm)
         return whole._replace(run=lambda: (whole.run(), arrays)[1])
-    given, outs = _lists(arrays, out, bytes_per_pack)
+    given, outs = _lists(planner, arrays, out, bytes_per_pack)
     key = (tuple((x.dtype, x.shape) for x in given), op, bytes_per_pack, algorithm)
     known = planner.known(key, lambda: _plan(planner, given, *key[1:]))
     targets = [
-        target_for(its_out, array.shape, kernel.result_dtype)
+        planner.target(its_out, array.shape, kernel.result_dtype)
         for array, its_out, kernel in zip(given, outs, known.kernels, strict=True)
     ]
     given = given if out is None else _apart(given, targets)
@@ -91,14 +89,14 @@ def _plan(
     kernels, group = [kernel_for(op, array.dtype) for array in given], planner.group
     # On one host whatever carries the smallest carries all that flow.
     nbytes = 0 if group.one_board else sum(array.nbytes for array in given)
-    name = NATIVE  # of no arrays
-    if given:
+    name, flowing = "", None
+    if given and group.size > 1:
         name = planner.choose("all_reduce", nbytes, kernels[0], algorithm).algorithm
-    row = TABLE["all_reduce"][name]
-    flows = row.flow is not None and group.size > 1
+        row = planner.row("all_reduce", name)
+        flowing = row if row.flow is not None else None
     dtypes = [
         array.dtype
-        if flows and row.sums_stay and kernel.kind == "e"
+        if flowing and flowing.sums_stay and kernel.kind == "e"
         else kernel.work_dtype
         for array, kernel in zip(given, kernels, strict=True)
     ]
@@ -111,21 +109,21 @@ def _plan(
                 planner.plan_pack(
                     kernels[pack.members[0]],
                     _like(pack),
-                    name if flows and len(pack.members) > 1 else algorithm,
+                    name if flowing and len(pack.members) > 1 else algorithm,
                 ),
             )
-            for pack in packing.make_packs(dtypes, sizes, limit, endless=flows)
+            for pack in packing.make_packs(dtypes, sizes, limit, endless=bool(flowing))
         ]
 
     courses = {"apart": course(bytes_per_pack)}
-    if flows and not bytes_per_pack:
+    if flowing and not bytes_per_pack:
         together = course(WITHOUT_LIMIT)
-        if not group.one_board:
+        if planner.on_device or not group.one_board:
             courses = {"together": together}  # what flows keeps the network busy
         elif together != courses["apart"]:
             courses = {"together": together, **courses}
     moves = next(iter(courses.values()))
-    told = asked("all_reduce", planner.options, algorithm)
+    told = planner.asked("all_reduce", algorithm)
     descriptor = _describe("all_reduce_many", given, -1, bytes_per_pack, moves, told)
     return _Known(descriptor, kernels, courses)
 
@@ -140,9 +138,9 @@ def broadcast_many(
 ) -> Call:
     """Give everybody the root's list of arrays."""
     root = planner.rank(root)
-    given, outs = _lists(arrays, out, bytes_per_pack)
+    given, outs = _lists(planner, arrays, out, bytes_per_pack)
     targets = [
-        target_for(its_out, array.shape, array.dtype)
+        planner.target(its_out, array.shape, array.dtype)
         for array, its_out in zip(given, outs, strict=True)
     ]
     given = given if out is None else _apart(given, targets)
@@ -153,7 +151,7 @@ def broadcast_many(
         (pack, planner.plan("broadcast", _like(pack), None, root, algorithm))
         for pack in packs
     ]
-    name = asked("broadcast", planner.options, algorithm)
+    name = planner.asked("broadcast", algorithm)
     descriptor = _describe("broadcast_many", given, root, bytes_per_pack, moves, name)
     return Call(
         descriptor,
@@ -163,14 +161,17 @@ def broadcast_many(
 
 
 def _lists(
-    arrays: Sequence[Any], out: Sequence[Any] | None, bytes_per_pack: int
+    planner: Planner,
+    arrays: Sequence[Any],
+    out: Sequence[Any] | None,
+    bytes_per_pack: int,
 ) -> tuple[list[Array], list[Any]]:
     """Return the inputs as arrays, and a target or None for each."""
     if not isinstance(bytes_per_pack, (int, np.integer)) or bytes_per_pack < 0:
         raise InvalidArgumentError(
             f"bytes_per_pack is {bytes_per_pack!r}; wanted 0 (automatic) or more"
         )
-    given = [as_array(x) for x in _list_of("arrays", arrays)]
+    given = [planner.array(x) for x in _list_of("arrays", arrays)]
     outs = [None] * len(given) if out is None else _list_of("out", out)
     if len(outs) != len(given):
         raise InvalidArgumentError(
@@ -231,7 +232,7 @@ def _pack(
     planner: Planner, plan: Plan, members: list[Array], goals: list[Array]
 ) -> None:
     """Copy arrays into a buffer, move it as one, and copy the results out of it."""
-    buffer = np.empty(sum(member.size for member in members), plan.work_dtype)
+    buffer = planner.empty(sum(member.size for member in members), plan.work_dtype)
     packing.pack_into(buffer, [flat_source(m, plan.work_dtype) for m in members])
     planner.move_flat(plan, buffer, buffer)
     parts = packing.unpack(buffer, [member.size for member in members])

@@ -10,7 +10,7 @@ from collectives.algorithms import AUTO
 from collectives.algorithms import SHARED as SHARED_ALGORITHM
 from collectives.algorithms.shared_sums import common_all_reduce
 from collectives.board import TARGET
-from collectives.buffers import as_array, flat_source
+from collectives.buffers import flat_source
 from collectives.calls import (
     Call,
     Ride,
@@ -20,7 +20,6 @@ from collectives.calls import (
     row_elements,
     rows_first,
     split_lengths,
-    target_for,
     with_length,
 )
 from collectives.errors import UnsupportedError
@@ -34,7 +33,7 @@ def all_reduce(
     planner: Planner, x: Any, op: Op, out: Any, algorithm: str | None
 ) -> Call:
     """Combine over all ranks; everybody gets the result."""
-    array = as_array(x)
+    array = planner.array(x)
     if out is SHARED:
         return _sharing(planner, array, op, algorithm)
     plan = planner.plan("all_reduce", array, op, -1, algorithm)
@@ -52,7 +51,7 @@ def _mailing(planner: Planner, plan: Plan, array: Array, out: Any) -> Call:
     """Return the call whose data are there by the time the ranks have agreed."""
     group, mail = planner.group, plan.mail
     assert mail is not None, "this plan goes another way"
-    target = target_for(out, array.shape, plan.result_dtype)
+    target = planner.target(out, array.shape, plan.result_dtype)
     parts = mail[group.sequence & 1]
     parts[group.rank][...] = array
 
@@ -68,7 +67,7 @@ def _mailing(planner: Planner, plan: Plan, array: Array, out: Any) -> Call:
 
 def _starting(planner: Planner, plan: Plan, array: Array, out: Any) -> Call:
     """Return the call that has begun by the time the ranks have agreed."""
-    target = target_for(out, array.shape, plan.result_dtype)
+    target = planner.target(out, array.shape, plan.result_dtype)
     rest = planner.start(plan, array, target)
 
     def run() -> Array:
@@ -118,7 +117,7 @@ def _sharing(planner: Planner, array: Array, op: Op, algorithm: str | None) -> C
 def _riding(planner: Planner, plan: Plan, array: Array, out: Any) -> Call:
     """Return the call whose data are combined while the ranks agree."""
     assert plan.kernel is not None
-    kernel, target = plan.kernel, target_for(out, array.shape, plan.result_dtype)
+    kernel, target = plan.kernel, planner.target(out, array.shape, plan.result_dtype)
     data = np.array(array, plan.work_dtype, order="C").reshape(-1)
 
     def run() -> Array:
@@ -134,7 +133,7 @@ def reduce(
 ) -> Call:
     """Combine over all ranks; the root gets the result, the others None."""
     root = planner.rank(root)
-    array = as_array(x)
+    array = planner.array(x)
     plan = planner.plan("reduce", array, op, root, algorithm)
     if planner.group.rank == root:
         return moving(planner, plan, array, out)
@@ -150,7 +149,7 @@ def scan(
     planner: Planner, x: Any, op: Op, exclusive: bool, out: Any, algorithm: str | None
 ) -> Call:
     """Combine over this rank and those before it, or only over those before it."""
-    array = as_array(x)
+    array = planner.array(x)
     if check_op(op) == "mean":
         raise UnsupportedError("scan by mean; take the sum, and divide as you mean it")
     name = "exclusive_scan" if exclusive else "scan"
@@ -160,7 +159,7 @@ def scan(
     assert plan.kernel is not None
     # On all ranks, though only rank 0 needs it: all must refuse where there is none.
     first = identity(plan.kernel)
-    target = target_for(out, array.shape, plan.result_dtype)
+    target = planner.target(out, array.shape, plan.result_dtype)
 
     def run() -> Array:
         source = flat_source(array, plan.work_dtype)
@@ -184,17 +183,17 @@ def reduce_scatter(
     algorithm: str | None,
 ) -> Call:
     """Combine over all ranks; each rank gets its block of rows along `axis`."""
-    array, rank = as_array(x), planner.group.rank
+    array, rank = planner.array(x), planner.group.rank
     axis = check_axis(axis, array.ndim)
     lengths = split_lengths(array.shape[axis], planner.group.size, splits)
     bounds = row_bounds(lengths, row_elements(array.shape, axis))
     plan = planner.plan_scatter(array, op, axis, bounds, algorithm)
     shape = with_length(array.shape, axis, lengths[rank])
-    target = target_for(out, shape, plan.result_dtype)
+    target = planner.target(out, shape, plan.result_dtype)
 
     def run() -> Array:
         source = flat_source(rows_first(array, axis), plan.work_dtype)
-        work = np.empty(source.size, plan.work_dtype)
+        work = planner.empty(source.size, plan.work_dtype)
         planner.move_flat(plan, source, work)
         rows = rows_first(target, axis)
         rows[...] = work[bounds[rank] : bounds[rank + 1]].reshape(rows.shape)

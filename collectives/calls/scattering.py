@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from collectives.algorithms import TABLE
 from collectives.algorithms.small import (
     all_to_all_lengths,
     broadcast_bytes,
 )
 from collectives.buffers import (
-    as_array,
     flat_source,
     flat_work,
 )
@@ -37,7 +35,6 @@ from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
 from collectives.kernels import Array
 from collectives.plans import Planner
-from collectives.running import runner
 
 
 def scatter(
@@ -58,7 +55,7 @@ def scatter(
     if group.rank == root:
         if x is None:
             raise InvalidArgumentError("x is None on the root; wanted the whole array")
-        array = as_array(x)
+        array = planner.array(x)
         axis = check_axis(axis, array.ndim)
         lengths = split_lengths(array.shape[axis], group.size, splits)
         header = pickle.dumps((array.dtype, array.shape, axis, lengths))
@@ -76,16 +73,15 @@ def scatter(
         if rows is not None:
             source = flat_source(rows, dtype)
             task = planner.task(bounds, source, source, root=root)
-            runner(planner.group, "scatter", choice, nbytes)(task)
+            planner.runner("scatter", choice, nbytes)(task)
             mine = source[bounds[root] : bounds[root + 1]]
         else:
             length = bounds[group.rank + 1] - bounds[group.rank]
-            whole_room = TABLE["scatter"][choice.algorithm].whole
-            room, blocks = room_for(
-                np.empty(length, dtype), bounds, group.rank, whole_room
-            )
+            whole_room = planner.row("scatter", choice.algorithm).whole
+            mine = planner.empty(length, dtype)
+            room, blocks = room_for(planner, mine, bounds, whole_room)
             task = planner.task(blocks, room, room, root=root)
-            runner(planner.group, "scatter", choice, nbytes)(task)
+            planner.runner("scatter", choice, nbytes)(task)
             mine = room[blocks[group.rank] : blocks[group.rank + 1]]
         own = rows_first(target, axis)
         own[...] = mine.reshape(own.shape)
@@ -98,7 +94,7 @@ def all_to_all(
     planner: Planner, x: Any, axis: int, splits: Any, out: Any, algorithm: str | None
 ) -> Call:
     """Send each rank its block of rows; get the ranks' blocks joined in rank order."""
-    array, group = as_array(x), planner.group
+    array, group = planner.array(x), planner.group
     axis = check_axis(axis, array.ndim)
     lengths = split_lengths(array.shape[axis], group.size, splits)
     descriptor, name, windowed = described(
@@ -126,7 +122,7 @@ def all_to_all(
         most = int(all_rows(planner, row).max())
         choice = planner.choice("all_to_all", most, name)
         task = planner.task(bounds, source, work, source_bounds=source_bounds)
-        runner(planner.group, "all_to_all", choice, most)(task)
+        planner.runner("all_to_all", choice, most)(task)
         if not direct:
             rows[...] = work.reshape(rows.shape)
         return target

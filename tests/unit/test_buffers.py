@@ -146,7 +146,7 @@ def test_byte_swapped_input_is_copied_into_native_order():
         (np.zeros(2, "M8[s]"), r"dtype datetime64\[s\]; wanted"),
         (np.zeros(2, "i4,f4"), "wanted bool, integer"),
         (np.zeros(2, ml_dtypes.int4), "dtype int4; wanted"),
-        (OnDevice(), "OnDevice lies on a device; .* pass a copy on the host"),
+        (OnDevice(), "OnDevice lies on a GPU, .* pass a copy on the host"),
     ],
 )
 def test_what_is_no_numeric_host_array_is_refused(given, text):
@@ -194,7 +194,7 @@ def read_only(shape):
             "out is a list; wanted an array that can be written into",
         ),
         (1.5, UnsupportedError, "out is a float; wanted"),
-        (OnDevice(), UnsupportedError, "OnDevice lies on a device"),
+        (OnDevice(), UnsupportedError, "OnDevice lies on a GPU"),
     ],
 )
 def test_an_out_that_cannot_take_the_result_is_refused(out, error, text):

@@ -16,11 +16,11 @@ LAYERS = {
         "_version errors options ranges partition launchers launcher ending fence "
         "shadowing",
         "descriptor arena backing board waiting watchdog schedules buffers kernels "
-        "narrow narrow_loops handles recorder tracefile cycles forks window racing "
+        "gpu narrow narrow_loops handles recorder tracefile cycles forks window racing "
         "laid registered",
         "costs moves tables topology lanes transport farewell rollcall group",
         "algorithms eligibility selection running deriving opening leaving missing",
-        "packing pickling plans gradient_packs",
+        "packing pickling plans device_plans gradient_packs",
         "calls agreement verdicts contents joining",
         "communicator methods background outsider submission among express "
         "exits startup shortcuts",

@@ -1,0 +1,77 @@
+"""The table of algorithms for arrays on GPUs, in the order in which `auto` tries them.
+
+They take the same tasks as those of the host, with flat CuPy arrays in them; the
+array's device and the caller's stream are current. Whatever is not in here goes by way
+of the host (calls/staging.py), by any algorithm of `TABLE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from collectives.algorithms import TABLE, Algorithm
+from collectives.algorithms.stepwise import Task
+from collectives.group import Group
+from collectives.kernels import Kernel
+from collectives.options import Options
+
+
+class Way(NamedTuple):
+    """One way to move device arrays."""
+
+    rows: Mapping[str, Algorithm]
+    """By collective."""
+    refusal: Callable[[str, Kernel | None], str]
+    """Why it cannot do a collective on such arrays; empty where it can."""
+
+
+def alone(task: Task) -> None:
+    """Give a rank that is alone its own contribution."""
+    if task.source is not task.work:
+        task.work[...] = task.source
+    if task.kernel is not None:
+        task.kernel.finish(task.work, task.group.divisor)
+
+
+def nothing(task: Task) -> None:
+    """Leave what is there: the identity, in a scan of those before the first rank."""
+
+
+ALONE = "alone"
+WAYS: dict[str, Way] = {
+    ALONE: Way(
+        {
+            name: Algorithm(
+                nothing if name == "exclusive_scan" else alone,
+                "a copy",
+                in_order=True,
+                sums_stay=True,
+            )
+            for name in TABLE
+        },
+        lambda collective, kernel: "",
+    ),
+}
+
+
+def refusal(
+    way: str, collective: str, kernel: Kernel | None, group: Group, options: Options
+) -> str:
+    """Return why a way is not to be had for a call; empty where it is."""
+    row = WAYS[way].rows.get(collective)
+    if row is None:
+        return f"it knows no {collective}"
+    if way == ALONE and group.size > 1:
+        return f"there are {group.size} ranks"
+    if kernel is not None and not row.in_order:
+        if options.deterministic:
+            return (
+                "deterministic needs an algorithm that combines in the order of ranks"
+            )
+        if kernel.in_order:
+            return "a function as op needs an algorithm that combines in rank order"
+    if kernel is not None and kernel.op.startswith("callable"):
+        return "a function as op is called with host arrays"
+    assert group.gpus is not None, "the ranks have told each other what they have"
+    return group.gpus.refusals.get(way, "") or WAYS[way].refusal(collective, kernel)

@@ -1,0 +1,35 @@
+"""Finding out what the ranks have for device arrays, before the first such call."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from collectives.algorithms.small import all_gather_bytes
+from collectives.calls import Call
+from collectives.descriptor import Descriptor
+from collectives.gpu import streams
+from collectives.gpu.arrays import device_view
+from collectives.gpu.facts import Gpus, Own, agreed, own, without_gpus
+from collectives.group import Group
+from collectives.plans import Planner
+
+
+def without_asking(group: Group) -> Gpus | None:
+    """Return what is known since the start: that not every rank has a GPU."""
+    with_gpu = group.topology.with_gpu
+    return None if with_gpu and all(with_gpu) else without_gpus(with_gpu)
+
+
+def open_gpus(planner: Planner, array: Any) -> Call:
+    """Let all ranks know what each has: the GPU of an array that it has at hand."""
+    group = planner.group
+    with streams.using(device_view(array).array):
+        mine = own()
+
+    def run() -> None:
+        told = all_gather_bytes(group, pickle.dumps(mine), planner.options.timeout_s)
+        everyone = [Own(*pickle.loads(one)) for one in told]
+        group.gpus = agreed(group.rank, everyone, len(group.topology.hosts))
+
+    return Call(Descriptor("open_gpus"), run)
