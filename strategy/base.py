@@ -13,7 +13,7 @@ from strategy.cluster_resolver import ClusterResolver
 from strategy.extended import StrategyExtended
 from strategy.input_context import InputContext, InputOptions
 from strategy.options import RunOptions
-from strategy.placing import on, in_use, moved, place_of
+from strategy.placing import cast, in_use, moved, on, place_of
 from strategy.reduce_op import ReduceOp, mean_dtype
 from strategy.replica_context import ReplicaContext
 from strategy.values import (
@@ -255,12 +255,12 @@ def _component(leaf: Any, index: int) -> Any:
     return leaf.values[index if index < len(leaf.values) else 0]
 
 
-def _sum(array: Array, axis: Axis, dtype: np.dtype[Any]) -> Array:
+def _sum(array: Array, axis: Axis, dtype: np.dtype[Any]) -> Any:
     """Sum along `axis`, in `dtype`; 16-bit floats add in float32."""
     axes = _axes(axis, array.ndim)  # np.sum takes axis 0 of a number
     with on(place_of(array)):
         total = np.sum(array, axes, dtype=local_reduce.sum_dtype(dtype))
-        return total.astype(dtype, copy=False)
+        return cast(total, dtype)
 
 
 def _count(array: Array, axis: Axis) -> int:

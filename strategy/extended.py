@@ -17,7 +17,7 @@ from strategy.cross_device_ops import check_pair, copies
 from strategy.devices import place_named
 from strategy.input_context import InputContext, InputOptions
 from strategy.options import CommunicationOptions, RunOptions
-from strategy.placing import Place, on, moved, place_of
+from strategy.placing import Place, moved, on, place_of
 from strategy.reduce_op import ReduceOp
 from strategy.reduction import Pack
 from strategy.refusal import Refusal, or_refusal

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from strategy.placing import Place, on, cast, moved, place_of, seen, together
+from strategy.placing import Place, cast, moved, on, place_of, seen, together
 
 
 class IndexedSlices:

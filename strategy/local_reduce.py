@@ -15,7 +15,7 @@ import numpy as np
 
 from strategy.errors import ElementTypeError, StructureError
 from strategy.indexed_slices import IndexedSlices, joined
-from strategy.placing import HOST, on, cast, place_of, together
+from strategy.placing import HOST, cast, on, place_of, together
 from strategy.reduce_op import ReduceOp, mean_dtype
 from strategy.values import Array
 

@@ -18,7 +18,7 @@ from strategy.cross_device_ops import (
 )
 from strategy.options import CommunicationOptions
 from strategy.packs import concat_and_split, split_again
-from strategy.placing import on, copied, place_of
+from strategy.placing import copied, on, place_of
 from strategy.reduce_op import ReduceOp
 from strategy.values import Mirrored
 

@@ -20,7 +20,7 @@ from strategy.indexed_slices import IndexedSlices
 from strategy.input_context import InputContext, InputOptions
 from strategy.input_pipelines import distribute, from_function
 from strategy.options import CommunicationOptions, RunOptions
-from strategy.placing import Place, on, copied, place_of
+from strategy.placing import Place, copied, on, place_of
 from strategy.reduce_op import ReduceOp
 from strategy.reduction import Pack
 from strategy.replica_context import ReplicaContext

@@ -13,10 +13,10 @@ from numpy.typing import DTypeLike
 
 from strategy import contexts
 from strategy.indexed_slices import IndexedSlices
-from strategy.placing import on, cast, copied, moved, place_of
+from strategy.placing import cast, copied, moved, on, place_of
 from strategy.reduce_op import VariableAggregation, VariableSynchronization
 from strategy.scatter import NEVER_REDUCED, SCATTERS, Scattered
-from strategy.values import ArrayLike, DistributedValues, local_index, plain
+from strategy.values import Array, ArrayLike, DistributedValues, local_index, plain
 from strategy.variable_rules import (
     AGGREGATING,
     CROSS,
@@ -123,14 +123,15 @@ class Variable(ArrayLike, Scattered, DistributedValues):
         extended = self.distribute_strategy.extended
         try:
             value = initial_value() if callable(initial_value) else initial_value
-            array = _owned(plain(value), dtype)
+            array: Array = _owned(plain(value), dtype)
             _check(name, array.dtype, synchronization, aggregation)
         except Exception as error:
             extended.refuse(error)
         self.kind = extended.variable_kind(
             synchronization is VariableSynchronization.ON_READ
         )
-        self._dtype, self._shape = array.dtype, array.shape
+        self._dtype: np.dtype[Any] = array.dtype
+        self._shape: tuple[int, ...] = array.shape
         self._arrays = [_frozen(value) for value in extended.initial_values(array)]
         self._places = tuple(map(place_of, self._arrays))
         self._components = tuple(

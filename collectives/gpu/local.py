@@ -1,0 +1,68 @@
+"""Sums over the GPUs of one process, by NCCL's group calls: no MPI, no other ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from collectives.gpu.arrays import cupy
+from collectives.gpu.facts import nccl_version
+
+WIDE = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float32", "float64")
+"""What NCCL adds as the processor does; narrow floats are to be widened before."""
+
+
+def local_refusal(devices: Sequence[int], dtype: np.dtype[Any]) -> str:
+    """Return why NCCL cannot add arrays on some GPUs; empty where it can."""
+    if len(set(devices)) < len(devices):
+        return f"several of the arrays are on one GPU: {list(devices)}"
+    if dtype.name not in WIDE:
+        return f"NCCL has no sum of {dtype}"
+    return "" if nccl_version(cupy()) else "CuPy finds no NCCL"
+
+
+def local_sums(columns: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Return the sum of each column of CuPy arrays, once for each of its parts.
+
+    The parts of a column are alike, and part i of each is on the same GPU. The work is
+    queued on the stream that is current for each GPU.
+
+    Args:
+        columns: arrays for which `local_refusal` has nothing to say.
+    """
+    from cupy.cuda import nccl
+
+    module = cupy()
+    comms = _comms(tuple(int(part.device.id) for part in columns[0]))
+    sums: list[list[Any]] = [[] for _ in columns]
+    calls = []
+    for place, comm in enumerate(comms):
+        with columns[0][place].device:
+            stream = module.cuda.get_current_stream().ptr
+            for column, results in zip(columns, sums, strict=True):
+                part = module.ascontiguousarray(column[place])
+                total = module.empty(part.shape, part.dtype)
+                results.append(total)
+                kind = getattr(nccl, f"NCCL_{part.dtype.name.upper()}")
+                calls.append((comm, part, total, kind, stream))
+    nccl.groupStart()
+    try:
+        for comm, part, total, kind, stream in calls:
+            comm.allReduce(
+                part.data.ptr, total.data.ptr, part.size, kind, nccl.NCCL_SUM, stream
+            )
+    finally:
+        nccl.groupEnd()
+    return sums
+
+
+@cache
+def _comms(devices: tuple[int, ...]) -> list[Any]:
+    """Return a communicator for each GPU, kept until the process ends."""
+    from cupy.cuda import nccl
+
+    comms: list[Any] = nccl.NcclCommunicator.initAll(list(devices))
+    return comms
