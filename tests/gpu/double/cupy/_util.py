@@ -1,0 +1,5 @@
+"""Where CuPy keeps its warning."""
+
+
+class PerformanceWarning(RuntimeWarning):
+    pass
