@@ -2,7 +2,8 @@
 
 The only place that knows which flags and variables each MPI wants here. A test calls
 `run_mpi`; a shell says ``python tests/harness/launch.py RANKS PROGRAM [ARGUMENTS]``,
-where RANKS is a number, or how many on which host: ``node1:2,node2:1``.
+where RANKS is a number, or how many on which host: ``node1:2,node2:1``. With
+``--gpus 0,0,1`` after it the ranks are on pretended devices (gpus.py).
 """
 
 import os
@@ -17,6 +18,11 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
+if __package__:
+    from harness import gpus
+else:  # as a program
+    import gpus
+
 BIN = Path(sys.prefix) / "bin"
 HOSTS = Path(__file__).parents[2] / "scripts" / "hosts.sh"
 SHM = Path("/dev/shm")
@@ -25,7 +31,7 @@ SHM = Path("/dev/shm")
 RANK_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL")
 
 # Open MPI gives ranks on other hosts only what it is told to; the others give them all.
-PASSED_ON = ("PYTHONPATH", "PATH", "RINGFOLD_")
+PASSED_ON = ("PYTHONPATH", "PATH", "RINGFOLD_", "CUPY_DOUBLE_")
 
 # After SIGTERM a launcher needs this long to end ranks that do not listen.
 GRACE_S = 5.0
@@ -207,12 +213,18 @@ def _text(file) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Replace this process by the launcher, after printing its command line."""
+    extra = {}
+    if arguments[1:2] == ["--gpus"] and len(arguments) > 3:
+        extra = gpus.variables(arguments[2])
+        arguments = [arguments[0], *arguments[3:]]
     if len(arguments) < 2 or not (arguments[0].isdigit() or ":" in arguments[0]):
-        sys.exit("usage: launch.py RANKS|HOST:RANKS,... PROGRAM [ARGUMENTS]")
+        sys.exit(
+            "usage: launch.py RANKS|HOST:RANKS,... [--gpus 0,0,1] PROGRAM [ARGUMENTS]"
+        )
     ranks = int(arguments[0]) if arguments[0].isdigit() else arguments[0]
     job = command(ranks, arguments[1:])
     print("+", shlex.join(job), flush=True)
-    os.execve(job[0], job, environment())
+    os.execve(job[0], job, environment(extra))
 
 
 if __name__ == "__main__":

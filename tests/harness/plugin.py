@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from harness import gpus
 from harness.exchange import Exchange
 from harness.guard import HangGuard
 from harness.outcome import Outcome, join
@@ -33,6 +34,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="pretend that the ranks are on these hosts, which share no memory",
     )
     group.addoption(
+        "--gpus",
+        default="",
+        metavar="0,0,1",
+        help="pretend that the ranks are on these devices; see tests/gpu/double",
+    )
+    group.addoption(
         "--hang-timeout",
         type=float,
         default=120.0,
@@ -45,6 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ranks(*sizes): run only on so many ranks")
     config.addinivalue_line("markers", "full: run only with --full")
+    config.addinivalue_line("markers", "gpus: only with --gpus")
     config.addinivalue_line("markers", "one_host: not with --hosts")
     # A rank that fails alone leaves the others in a collective: they must give up well
     # before the hang guard does.
@@ -55,6 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = f"{tempfile.gettempdir()}/ringfold-pytest-{os.getpid()}"
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         config.option.basetemp = folder
+    if config.option.gpus:
+        gpus.install(config.option.gpus, config.option.hosts)
     exchange = Exchange()
     guard = HangGuard(
         config.getoption("--hang-timeout"),
@@ -77,6 +87,14 @@ def comm(request: pytest.FixtureRequest) -> Iterator[Any]:
             host_of = [int(host) for host in hosts.split(",")]
             patch.setattr(startup, "_those_on_this_host", partial(those_on, host_of))
         yield collectives.world()
+
+
+@pytest.fixture(autouse=True)
+def no_misuse() -> Iterator[None]:
+    """Fail a test in which pretended devices were misused, whoever swallowed it."""
+    yield
+    told = gpus.misuse()
+    assert not told, "misuse of a device:\n" + "\n".join(told)
 
 
 def those_on(host_of: Sequence[int], comm: Any) -> Any:
@@ -118,8 +136,7 @@ class Ranks:
                 _refuse(
                     f"{item.nodeid} runs without mpirun; this is one of {size} ranks"
                 )
-        full, hosts = config.getoption("--full"), bool(config.getoption("--hosts"))
-        chosen = [_is_chosen(item, size, full, hosts) for item in items]
+        chosen = [_is_chosen(item, size, config.option) for item in items]
         unwanted = [item for item, yes in zip(items, chosen, strict=True) if not yes]
         items[:] = [item for item, yes in zip(items, chosen, strict=True) if yes]
         config.hook.pytest_deselected(items=unwanted)
@@ -162,14 +179,16 @@ class Ranks:
         self.exchange.all_gather(None)
 
 
-def _is_chosen(item: pytest.Item, size: int, full: bool, hosts: bool) -> bool:
+def _is_chosen(item: pytest.Item, size: int, told: Any) -> bool:
     """Tell whether this run, on `size` ranks, is for the test."""
-    if hosts and _is_for_one_host(item):
+    if told.hosts and _is_for_one_host(item):
+        return False
+    if not told.gpus and item.get_closest_marker("gpus") is not None:
         return False
     ranks = item.get_closest_marker("ranks")
     if ranks is not None and size not in ranks.args:
         return False
-    return full or item.get_closest_marker("full") is None
+    return told.full or item.get_closest_marker("full") is None
 
 
 def _is_for_one_host(item: pytest.Item) -> bool:

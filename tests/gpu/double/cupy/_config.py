@@ -2,7 +2,7 @@
 
 CUPY_DOUBLE_GPUS    how many devices a host has (default: as many as PLACES names)
 CUPY_DOUBLE_PLACES  the device that is current at first, by rank: "0,0,1"; "-": the rank
-                    sees no device at all
+                    sees no device; "x": its host has no driver either
 CUPY_DOUBLE_HOSTS   the host of each rank, "0,0,1,1": devices of different hosts differ
 CUPY_DOUBLE_LACKS   words of what is missing: "nccl", "peer" (devices cannot read each
                     other), "ipc"
@@ -14,6 +14,7 @@ import os
 import uuid
 from dataclasses import dataclass
 
+NONE = ("-", "x")
 RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 
 
@@ -27,6 +28,8 @@ class Config:
     first: int
     """The number of the device that is current at first."""
     lacks: frozenset[str]
+    on_host: int
+    """How many devices this host has, seen or not."""
 
     def uuid(self, device: int) -> bytes:
         """Return 16 bytes that name a device in all processes of all hosts."""
@@ -55,15 +58,15 @@ def read() -> Config:
     """Read the environment."""
     places, hosts = _of_rank("CUPY_DOUBLE_PLACES", "0"), _of_rank("CUPY_DOUBLE_HOSTS", "0")
     mine, host = places[rank() % len(places)], int(hosts[rank() % len(hosts)])
-    named = [int(place) for place in places if place != "-"]
+    named = [int(place) for place in places if place not in NONE]
     count = int(os.environ.get("CUPY_DOUBLE_GPUS") or max(named, default=0) + 1)
-    visible = tuple(range(count)) if mine != "-" else ()
+    visible = tuple(range(count)) if mine not in NONE else ()
     told = os.environ.get("CUDA_VISIBLE_DEVICES")
     if told is not None:
         visible = tuple(_seen(told, host, visible))
-    first = visible.index(int(mine)) if mine != "-" and int(mine) in visible else 0
+    first = visible.index(int(mine)) if mine in map(str, visible) else 0
     lacks = frozenset(os.environ.get("CUPY_DOUBLE_LACKS", "").split())
-    return Config(host, visible, first, lacks)
+    return Config(host, visible, first, lacks, 0 if mine == "x" else count)
 
 
 def _seen(told: str, host: int, there: tuple[int, ...]) -> list[int]:

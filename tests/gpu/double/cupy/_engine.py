@@ -48,7 +48,7 @@ class Work:
         self.after: list[Work] = []
 
     def touches(self, span: Span) -> bool:
-        return _meet(self.reads, [span]) or _meet(self.writes, [span])
+        return meet(self.reads, [span]) or meet(self.writes, [span])
 
     def __str__(self) -> str:
         return f"{self.what} on {self.queue}"
@@ -71,6 +71,8 @@ class Queue:
 QUEUES: dict[object, Queue] = {}
 RECENT: list[Work] = []
 """Work that the host has not waited for, done or not."""
+watchers: list[Callable[[Work], None]] = []
+"""Who else looks at work that is submitted; may raise."""
 _host: dict[Queue, int] = {}
 
 
@@ -113,6 +115,8 @@ def submit(
         clock[target] = target.seq
         work.queue, work.seq, work.clock = target, target.seq, clock
         _refuse_races(work)
+        for watcher in watchers:
+            watcher(work)
         target.clock = clock
         target.pending.append(work)
         RECENT.append(work)
@@ -188,14 +192,14 @@ def unordered(span: Span) -> list[Work]:
 
 def unwritten(span: Span) -> list[Work]:
     """Return the work that is still to write to some memory."""
-    return [w for w in unordered(span) if not w.done and _meet(w.writes, [span])]
+    return [w for w in unordered(span) if not w.done and meet(w.writes, [span])]
 
 
 def check_host(address: int, size: int, *, writes: bool, who: str) -> None:
     """Object when the host touches memory that a stream may be using."""
     span = (address, address + size)
     for work in unordered(span):
-        if _meet(work.writes, [span]) or writes:
+        if meet(work.writes, [span]) or writes:
             verb = "writes to" if writes else "reads"
             raise Misuse(
                 f"{who} {verb} {size} bytes at {address:#x}, and nobody has waited "
@@ -262,8 +266,8 @@ def _refuse_races(work: Work) -> None:
     for earlier in RECENT:
         if earlier.seq <= work.clock.get(earlier.queue, 0):
             continue
-        both = _meet(earlier.writes, work.writes)
-        if both or _meet(earlier.writes, work.reads) or _meet(earlier.reads, work.writes):
+        both = meet(earlier.writes, work.writes)
+        if both or meet(earlier.writes, work.reads) or meet(earlier.reads, work.writes):
             raise Misuse(f"{work} touches the memory of {earlier}, in no order")
 
 
@@ -281,7 +285,7 @@ def _merge(clock: dict[Queue, int], other: dict[Queue, int]) -> None:
             clock[key] = seq
 
 
-def _meet(some: Sequence[Span], others: Sequence[Span]) -> bool:
+def meet(some: Sequence[Span], others: Sequence[Span]) -> bool:
     return any(a < d and c < b for a, b in some for c, d in others)
 
 
