@@ -119,7 +119,8 @@ def _across(array: Any, here: int, place: int) -> Any:
     """Copy from one GPU to another, whose streams wait for one another."""
     cuda, order = collectives.gpu.cupy().cuda, {"disable_timing": True}
     with on(here):
-        array = collectives.gpu.cupy().ascontiguousarray(array)
+        if not array.flags.c_contiguous:
+            array = array.copy()
         giving, ready = cuda.get_current_stream(), cuda.Event(**order)
         ready.record(giving)
     with on(place):

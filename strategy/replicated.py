@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ from strategy.reduce_op import ReduceOp
 from strategy.reduction import Pack
 from strategy.replica_context import ReplicaContext
 from strategy.replicas import Meeting
-from strategy.streams import Streams
+from strategy.streams import current_streams, working
 from strategy.values import (
     DistributedValues,
     Mirrored,
@@ -60,8 +59,6 @@ class ReplicatedExtended(StrategyExtended):
         self.num_replicas_in_sync = len(devices)
         self._ops = ops
         self._everywhere = Mirrored(devices)
-        on_gpus = any(place is not None for place in self.places)
-        self._streams = Streams(self.places) if on_gpus else None
 
     @property
     def last_communication(self) -> Communication | None:
@@ -152,7 +149,7 @@ class ReplicatedExtended(StrategyExtended):
         """Start `all_reduce_lists`; return each local replica's packs."""
         values = [list(map(plain, parts)) for parts in _columns(lists)]
         dense = all(local_reduce.is_dense(parts[0]) for parts in values)
-        at_once = self.comm is None and self._streams is not None  # order on each GPU
+        at_once = self.comm is None and any(p is not None for p in self.places)
         if not dense or at_once or not isinstance(self._ops, CollectiveAllReduce):
             return super().start_all_reduce_lists(reduce_op, lists, options)
         given = checked(options)
@@ -243,24 +240,22 @@ class ReplicatedExtended(StrategyExtended):
         count = len(self.replica_ids)
         if count == 1:
             return super().call_for_each_replica(fn, args, kwargs, options)
-        streams = self._streams
-
-        def entered() -> AbstractContextManager[None]:
-            mode = contexts.entered(contexts.Mode(self._strategy))
-            return mode if streams is None else streams.meeting(mode)
-
-        meeting = Meeting(count, entered, bool(options and options.concurrent))
+        streams = current_streams(self.places)
+        meeting = Meeting(
+            count,
+            partial(contexts.entered, contexts.Mode(self._strategy)),
+            concurrent=bool(options and options.concurrent),
+        )
 
         def body(index: int) -> Any:
             replica_id = np.int32(self.replica_ids[index])
             with (
-                nullcontext() if streams is None else streams.replica(index),
+                working(self.places[index], streams[index]),
                 ReplicaContext(self._strategy, replica_id, index, meeting),
             ):
                 return fn(*select(index, list(args)), **select(index, dict(kwargs)))
 
-        with nullcontext() if streams is None else streams.running():
-            return regroup(meeting.run(body), PerReplica)
+        return regroup(meeting.run(body), PerReplica)
 
     def distribute_values(self, value_fn: Callable[[ValueContext], Any]) -> PerReplica:
         """Return what `value_fn` gives for each local replica."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from strategy import contexts
 from strategy.placing import on, place_of
 from strategy.reduce_op import ReduceOp, VariableAggregation
@@ -127,7 +125,7 @@ def shares(variable: Variable, value: Any) -> list[Any]:
         if variable.dtype.kind not in "iu":
             share = (value / count).astype(variable.dtype)
             return [share] * len(extended.replica_ids)
-        whole, rest = np.divmod(value, count)
+        whole, rest = value // count, value % count
         return [
             (whole + (rest > int(number))).astype(variable.dtype)
             for number in extended.replica_ids

@@ -38,25 +38,30 @@ def local_sums(columns: Sequence[Sequence[Any]]) -> list[list[Any]]:
     module = cupy()
     comms = _comms(tuple(int(part.device.id) for part in columns[0]))
     sums: list[list[Any]] = [[] for _ in columns]
-    calls = []
-    for place, comm in enumerate(comms):
+    given = []
+    for place in range(len(comms)):
         with columns[0][place].device:
-            stream = module.cuda.get_current_stream().ptr
-            for column, results in zip(columns, sums, strict=True):
-                part = module.ascontiguousarray(column[place])
-                total = module.empty(part.shape, part.dtype)
-                results.append(total)
-                kind = getattr(nccl, f"NCCL_{part.dtype.name.upper()}")
-                calls.append((comm, part, total, kind, stream))
+            given.append([_dense(parts[place]) for parts in columns])
+            for part, results in zip(given[place], sums, strict=True):
+                results.append(module.empty(part.shape, part.dtype))
     nccl.groupStart()
     try:
-        for comm, part, total, kind, stream in calls:
-            comm.allReduce(
-                part.data.ptr, total.data.ptr, part.size, kind, nccl.NCCL_SUM, stream
-            )
+        for place, comm in enumerate(comms):
+            with columns[0][place].device:
+                stream = module.cuda.get_current_stream().ptr
+                for part, results in zip(given[place], sums, strict=True):
+                    kind = getattr(nccl, f"NCCL_{part.dtype.name.upper()}")
+                    there = results[place].data.ptr
+                    comm.allReduce(
+                        part.data.ptr, there, part.size, kind, nccl.NCCL_SUM, stream
+                    )
     finally:
         nccl.groupEnd()
     return sums
+
+
+def _dense(array: Any) -> Any:
+    return array if array.flags.c_contiguous else array.copy()
 
 
 @cache

@@ -343,8 +343,14 @@ class ndarray:
         return made
 
     def copy(self, order: str = "C") -> "ndarray":
-        with self.device:
+        """Copy to the current device, wherever the array is."""
+        if self.data.device_id == runtime.getDevice() or not self.size:
             return self.astype(self.dtype, order)
+        with self.device:
+            packed = self.astype(self.dtype, order, copy=not _plain(self))
+        made = like(packed)
+        copy_into(made, packed)
+        return made
 
     def fill(self, value: Any) -> None:
         if isinstance(value, ndarray):

@@ -232,6 +232,8 @@ def _drive(target: Queue) -> None:
                 _drive(earlier.queue)
             if not earlier.done:
                 return
+        if work.done:  # what came before it was driven from here, and drove this on
+            continue
         try:
             if work.run() is False:
                 return
