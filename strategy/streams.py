@@ -18,7 +18,7 @@ from strategy.placing import Place, on
 
 def current_streams(places: Sequence[Place]) -> list[Any]:
     """Return the stream that each GPU has in this thread, for other threads to use."""
-    streams = []
+    streams: list[Any] = []
     for place in places:
         if place is None:
             streams.append(None)

@@ -171,6 +171,10 @@ class ndarray:
             if len(more["out"]) != 1:
                 raise ValueError("The 'out' parameter must have exactly one array value")
             more["out"] = more["out"][0]
+        known = (ndarray, np.ndarray, *SCALARS)
+        for x in (*inputs, *([more["out"]] if "out" in more else [])):
+            if not isinstance(x, known) and not hasattr(x, "__cuda_array_interface__"):
+                return NotImplemented  # the other operand may know what to do
         return function(*inputs, **more)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
