@@ -11,18 +11,61 @@ from cupy import _engine, _flight, _ranges
 from cupy._array import ndarray, spans
 from cupy._misuse import Misuse
 
-READS = (
-    "Send Ssend Bsend Rsend Isend Issend Ibsend Irsend Bcast Ibcast Allreduce Iallreduce "
-    "Reduce Ireduce Allgather Iallgather Allgatherv Iallgatherv Gather Igather Gatherv "
-    "Igatherv Scatter Iscatter Scatterv Iscatterv Alltoall Ialltoall Alltoallv Ialltoallv "
-    "Reduce_scatter Ireduce_scatter Reduce_scatter_block Ireduce_scatter_block Scan Iscan "
-    "Exscan Iexscan Sendrecv Isendrecv"
-).split()
+READS = [
+    "Send",
+    "Ssend",
+    "Bsend",
+    "Rsend",
+    "Isend",
+    "Issend",
+    "Ibsend",
+    "Irsend",
+    "Bcast",
+    "Ibcast",
+    "Allreduce",
+    "Iallreduce",
+    "Reduce",
+    "Ireduce",
+    "Allgather",
+    "Iallgather",
+    "Allgatherv",
+    "Iallgatherv",
+    "Gather",
+    "Igather",
+    "Gatherv",
+    "Igatherv",
+    "Scatter",
+    "Iscatter",
+    "Scatterv",
+    "Iscatterv",
+    "Alltoall",
+    "Ialltoall",
+    "Alltoallv",
+    "Ialltoallv",
+    "Reduce_scatter",
+    "Ireduce_scatter",
+    "Reduce_scatter_block",
+    "Ireduce_scatter_block",
+    "Scan",
+    "Iscan",
+    "Exscan",
+    "Iexscan",
+    "Sendrecv",
+    "Isendrecv",
+]
 WRITES = ["Recv", "Irecv"]
 NEVER = ("Iallreduce", "Ireduce", "Ireduce_scatter", "Ireduce_scatter_block", "Iscan")
 """Non-blocking reductions crash on device memory in some MPIs."""
 
-MAKERS = "Split Split_type Create Create_group Idup Dup_with_info Clone".split()
+MAKERS = [
+    "Split",
+    "Split_type",
+    "Create",
+    "Create_group",
+    "Idup",
+    "Dup_with_info",
+    "Clone",
+]
 
 
 def watched(MPI: Any, comm: Any) -> Any:
@@ -36,7 +79,9 @@ _made: list[Any] = []
 def _kind(MPI: Any) -> Any:
     if not _made:
         names = {name: _checking(MPI, name) for name in READS + WRITES}
-        names |= {name: _keeping(MPI, name) for name in MAKERS if hasattr(MPI.Intracomm, name)}
+        names |= {
+            name: _keeping(MPI, name) for name in MAKERS if hasattr(MPI.Intracomm, name)
+        }
         _made.append(type("WatchedComm", (MPI.Intracomm,), names))
     return _made[0]
 
@@ -70,7 +115,9 @@ def _checking(MPI: Any, name: str) -> Any:
         result = real(self, *args, **more)
         if on_device and isinstance(result, MPI.Request):
             writes = name not in ("Isend", "Issend", "Ibsend", "Irsend")
-            _flight.began(result, name, [(low, high) for low, high, _ in on_device], writes)
+            _flight.began(
+                result, name, [(low, high) for low, high, _ in on_device], writes
+            )
         return result
 
     return call

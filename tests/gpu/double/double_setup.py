@@ -69,7 +69,9 @@ def _watch_mpi(module: Any) -> None:
     if module.Is_initialized():
         watch()
     else:
-        module.Init, module.Init_thread = map(then_watch, (module.Init, module.Init_thread))
+        module.Init, module.Init_thread = map(
+            then_watch, (module.Init, module.Init_thread)
+        )
 
 
 CHANGES: dict[str, Callable[[Any], None]] = {

@@ -28,11 +28,32 @@ __version__ = "14.0.1+double"
 
 globals().update(UFUNCS)
 globals().update(REDUCTIONS)
-for _name in (
-    "bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 "
-    "complex64 complex128 dtype finfo iinfo generic result_type can_cast "
-    "newaxis nan inf pi"
-).split():
+for _name in [
+    "bool_",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+    "dtype",
+    "finfo",
+    "iinfo",
+    "generic",
+    "result_type",
+    "can_cast",
+    "newaxis",
+    "nan",
+    "inf",
+    "pi",
+]:
     globals()[_name] = getattr(_np, _name)
 
 

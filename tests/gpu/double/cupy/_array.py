@@ -161,7 +161,9 @@ class ndarray:
             "Please use `.get()` to construct a NumPy array explicitly."
         )
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **more: Any) -> Any:
+    def __array_ufunc__(
+        self, ufunc: Any, method: str, *inputs: Any, **more: Any
+    ) -> Any:
         import cupy
 
         function = getattr(cupy, ufunc.__name__, None)
@@ -169,7 +171,9 @@ class ndarray:
             return NotImplemented
         if "out" in more:
             if len(more["out"]) != 1:
-                raise ValueError("The 'out' parameter must have exactly one array value")
+                raise ValueError(
+                    "The 'out' parameter must have exactly one array value"
+                )
             more["out"] = more["out"][0]
         known = (ndarray, np.ndarray, *SCALARS)
         for x in (*inputs, *([more["out"]] if "out" in more else [])):
@@ -190,7 +194,11 @@ class ndarray:
     # --- to and from the host ---
 
     def get(
-        self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True
+        self,
+        stream: Any = None,
+        order: str = "C",
+        out: Any = None,
+        blocking: bool = True,
     ) -> Any:
         stream = get_current_stream() if stream is None else stream
         source = self
@@ -198,9 +206,13 @@ class ndarray:
             if not isinstance(out, np.ndarray):
                 raise TypeError("Only numpy.ndarray can be obtained from cupy.ndarray")
             if self.dtype != out.dtype:
-                raise TypeError(f"{out.dtype} array cannot be obtained from {self.dtype}")
+                raise TypeError(
+                    f"{out.dtype} array cannot be obtained from {self.dtype}"
+                )
             if self.shape != out.shape:
-                raise ValueError(f"Shape mismatch. Expected {self.shape}, got {out.shape}")
+                raise ValueError(
+                    f"Shape mismatch. Expected {self.shape}, got {out.shape}"
+                )
             order = "C" if out.flags.c_contiguous else "F"
             if not out.flags.forc:
                 raise RuntimeError("`out` cannot be non-contiguous")
@@ -231,7 +243,9 @@ class ndarray:
         flags = self._view.flags
         if not flags.forc:
             raise RuntimeError("Cannot set to non-contiguous array")
-        arr = np.ascontiguousarray(arr) if flags.c_contiguous else np.asfortranarray(arr)
+        arr = (
+            np.ascontiguousarray(arr) if flags.c_contiguous else np.asfortranarray(arr)
+        )
         stream = get_current_stream() if stream is None else stream
         with self.device:
             self.data.copy_from_host_async(arr.ctypes.data, self.nbytes, stream)
@@ -381,7 +395,10 @@ def like(a: ndarray, dtype: Any = None, order: str = "K", shape: Any = None) -> 
     shape = a.shape if shape is None else shape
     dtype = a.dtype if dtype is None else np.dtype(dtype)
     form = np.empty_like(
-        a._view, np.dtype(f"V{dtype.itemsize}"), order, shape=shape  # type: ignore
+        a._view,
+        np.dtype(f"V{dtype.itemsize}"),
+        order,
+        shape=shape,  # type: ignore
     )
     contiguous = form.flags.c_contiguous
     strides = None if contiguous or form.size == 0 else form.strides
@@ -395,7 +412,9 @@ def copy_into(target: ndarray, source: ndarray) -> None:
         launch("copy", lambda: _cast(to, of), [source], [target])
         return
     if not (_plain(source) and _plain(target)) or source.dtype != target.dtype:
-        raise NotImplementedError("the double copies between devices what is contiguous")
+        raise NotImplementedError(
+            "the double copies between devices what is contiguous"
+        )
     target.data.copy_from_device_async(source.data, source.nbytes)
 
 
@@ -453,4 +472,3 @@ def _check_peer(array: ndarray, device: int) -> None:
         PerformanceWarning,
         stacklevel=3,
     )
-

@@ -1,7 +1,7 @@
 """Blocks of device memory: anonymous files, which other processes open by a handle.
 
-The first page of a block says how it fares: whether its owner has freed it, and how many
-processes have it open. It is shared, so each side sees what the other does.
+The first page of a block says how it fares: whether its owner has freed it, and how
+many processes have it open. It is shared, so each side sees what the other does.
 """
 
 import ctypes
@@ -43,7 +43,13 @@ class Block:
     def handle(self) -> bytes:
         """Return 64 bytes by which another process of this host opens the block."""
         return HANDLE.pack(
-            MAGIC, os.getpid(), self.fd, self.size, self.address, self.place, CONFIG.host
+            MAGIC,
+            os.getpid(),
+            self.fd,
+            self.size,
+            self.address,
+            self.place,
+            CONFIG.host,
         )
 
     @classmethod

@@ -56,7 +56,10 @@ def _of_rank(name: str, default: str) -> list[str]:
 
 def read() -> Config:
     """Read the environment."""
-    places, hosts = _of_rank("CUPY_DOUBLE_PLACES", "0"), _of_rank("CUPY_DOUBLE_HOSTS", "0")
+    places, hosts = (
+        _of_rank("CUPY_DOUBLE_PLACES", "0"),
+        _of_rank("CUPY_DOUBLE_HOSTS", "0"),
+    )
     mine, host = places[rank() % len(places)], int(hosts[rank() % len(hosts)])
     named = [int(place) for place in places if place not in NONE]
     count = int(os.environ.get("CUPY_DOUBLE_GPUS") or max(named, default=0) + 1)

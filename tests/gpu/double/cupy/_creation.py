@@ -41,8 +41,10 @@ def empty_like(
     if shape is not None:
         shape = tuple(np.atleast_1d(shape))
         same = len(shape) == prototype.ndim
-        return like(prototype, dtype, order, shape) if same else empty(
-            shape, dtype or prototype.dtype
+        return (
+            like(prototype, dtype, order, shape)
+            if same
+            else empty(shape, dtype or prototype.dtype)
         )
     return like(prototype, dtype, order)
 
@@ -65,15 +67,17 @@ def ones_like(a: ndarray, dtype: Any = None, order: str = "K", **more: Any) -> n
 
 
 def array(
-    obj: Any, dtype: Any = None, copy: Any = True, order: str = "K", subok: bool = False,
-    ndmin: int = 0, *, blocking: bool = False,
+    obj: Any, dtype: Any = None, copy: Any = True, order: str = "K",
+    subok: bool = False, ndmin: int = 0, *, blocking: bool = False,
 ) -> ndarray:  # fmt: skip
     if not isinstance(obj, ndarray) and hasattr(obj, "__cuda_array_interface__"):
         obj = _from_interface(obj)
     if isinstance(obj, ndarray):
         wanted = obj.dtype if dtype is None else np.dtype(dtype)
         flags = obj._view.flags
-        kept = {"C": flags.c_contiguous, "F": flags.f_contiguous}.get(order or "K", True)
+        kept = {"C": flags.c_contiguous, "F": flags.f_contiguous}.get(
+            order or "K", True
+        )
         if not copy and wanted == obj.dtype and kept:
             return obj
         made = obj.astype(wanted, order or "K")
@@ -115,12 +119,17 @@ def copy(a: Any, order: str = "K") -> ndarray:
 
 
 def arange(*bounds: Any, dtype: Any = None) -> ndarray:
-    """Return a range; made on the device, so it is there when the stream has got to it."""
+    """Return a range, which is there when the stream has got to it."""
     return array(np.arange(*bounds, dtype=dtype))
 
 
 def asnumpy(
-    a: Any, stream: Any = None, order: str = "C", out: Any = None, *, blocking: bool = True
+    a: Any,
+    stream: Any = None,
+    order: str = "C",
+    out: Any = None,
+    *,
+    blocking: bool = True,
 ) -> Any:
     if isinstance(a, ndarray):
         return a.get(stream, order, out, blocking)
@@ -185,7 +194,9 @@ def concatenate(
         lengths = sum(part.shape[axis] for part in parts)
         shape = list(parts[0].shape)
         shape[axis] = lengths
-        kind = np.result_type(*(part.dtype for part in parts)) if dtype is None else dtype
+        kind = (
+            np.result_type(*(part.dtype for part in parts)) if dtype is None else dtype
+        )
         out = empty(tuple(shape), kind)
     start = 0
     place: list[Any] = [slice(None)] * parts[0].ndim

@@ -6,7 +6,10 @@ from typing import Any
 import numpy as np
 
 _pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+_pointer_of.restype, _pointer_of.argtypes = (
+    ctypes.c_void_p,
+    [ctypes.py_object, ctypes.c_char_p],
+)
 _rename = ctypes.pythonapi.PyCapsule_SetName
 _rename.restype, _rename.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_char_p]
 
@@ -55,8 +58,8 @@ class _Holder:
         self.view, self.owner = view, owner
 
 
-def read(made: Any) -> tuple[int, tuple[int, ...], np.dtype[Any], Any, tuple[int, int]]:
-    """Return address, shape, dtype, strides in bytes and device; uses the capsule up."""
+def read(made: Any) -> tuple[int, tuple[int, ...], Any, Any, tuple[int, int]]:
+    """Return address, shape, dtype, strides in bytes, and device."""
     tensor = _tensor(made)
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     if tensor.code == BFLOAT:

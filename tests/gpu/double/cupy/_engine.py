@@ -1,10 +1,10 @@
 """Streams as real queues: what is submitted runs when somebody waits, and no sooner.
 
-A piece of work names the memory it reads and writes. Each carries a vector clock, which
-says what is known to come before it: what is earlier on its stream, what events its
-stream has waited for, and what the host had waited for when it was submitted. Two pieces
-that touch the same memory, one of them writing, without one coming before the other are
-a race, whether or not the double happened to run them in a good order.
+A piece of work names the memory it reads and writes. Each carries a vector clock,
+which says what is known to come before it: what is earlier on its stream, what events
+its stream has waited for, and what the host had waited for when it was submitted. Two
+pieces that touch the same memory, one of them writing, without one coming before the
+other are a race, whether or not the double happened to run them in a good order.
 
 Nothing runs by itself: whoever waits for one stream drives it, and the others only as
 far as it depends on them, or when it is stuck on peers.
@@ -31,7 +31,17 @@ PID = os.getpid()
 class Work:
     """A kernel, a copy, or a call of NCCL, in its place on a stream."""
 
-    __slots__ = ("after", "clock", "done", "queue", "reads", "run", "seq", "what", "writes")
+    __slots__ = (
+        "after",
+        "clock",
+        "done",
+        "queue",
+        "reads",
+        "run",
+        "seq",
+        "what",
+        "writes",
+    )
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What is under way on device memory: never NCCL and MPI at once, nor MPI and a kernel."""
+"""What is under way on device memory: not NCCL and MPI at once, nor MPI and a kernel."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ _requests: list[Request] = []
 
 
 def began(request: Any, name: str, spans: Sequence[_engine.Span], writes: bool) -> None:
-    """Remember a call of MPI until its request is null, which MPI makes it when done."""
+    """Remember a call of MPI until its request is null, as it is when done."""
     _requests.append(Request(request, name, spans, writes))
 
 

@@ -15,7 +15,8 @@ from cupy._array import SCALARS, launch, ndarray
 
 TYPES = {
     "bool": "?", "char": "i1", "signed char": "i1", "short": "i2", "int": "i4",
-    "long long": "i8", "unsigned char": "u1", "unsigned short": "u2", "unsigned int": "u4",
+    "long long": "i8", "unsigned char": "u1", "unsigned short": "u2",
+    "unsigned int": "u4",
     "unsigned long long": "u8", "float16": "f2", "float": "f4", "double": "f8",
     "float32": "f4", "float64": "f8", "int8": "i1", "int16": "i2", "int32": "i4",
     "int64": "i8", "uint8": "u1", "uint16": "u2", "uint32": "u4", "uint64": "u8",
@@ -23,7 +24,8 @@ TYPES = {
     "complex128": "c16", "long": "i8", "size_t": "u8",
 }  # fmt: skip
 FUNCTIONS: dict[str, Any] = {
-    "min": lambda a, b: np.where(b < a, b, a),  # as C++ does: NaN is lost or kept by place
+    # As in C++: NaN is lost or kept, by its place.
+    "min": lambda a, b: np.where(b < a, b, a),
     "max": lambda a, b: np.where(a < b, b, a),
     "fmin": np.fmin, "fmax": np.fmax, "fminf": np.fmin, "fmaxf": np.fmax,
     "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite, "abs": np.abs,
@@ -58,14 +60,22 @@ class ElementwiseKernel:
         shape = np.broadcast_shapes(*shapes)
         for kind, _ in self.out_params[len(outs) :]:
             outs.append(ndarray(shape, types[kind]))
-        names = {name: _value(x, types[kind]) for x, (kind, name) in zip(ins, self.in_params, strict=True)}
-        views = {name: out._view for out, (_, name) in zip(outs, self.out_params, strict=True)}
+        names = {
+            name: _value(x, types[kind])
+            for x, (kind, name) in zip(ins, self.in_params, strict=True)
+        }
+        views = {
+            name: out._view
+            for out, (_, name) in zip(outs, self.out_params, strict=True)
+        }
         statements = _statements(self.operation, types)
 
         def run() -> None:
             known = {**names, **views}
             for kind, name, code in statements:
-                result = eval(code, {"__builtins__": {}}, {**FUNCTIONS, **_casts(types), **known})
+                result = eval(
+                    code, {"__builtins__": {}}, {**FUNCTIONS, **_casts(types), **known}
+                )
                 if name in views:
                     np.copyto(views[name], result, casting="unsafe")
                 else:
@@ -80,7 +90,10 @@ class ElementwiseKernel:
     def _types(self, ins: list[Any], outs: list[Any]) -> dict[str, np.dtype[Any]]:
         """Return the dtype that each type name stands for, T of the arguments' too."""
         types = {name: np.dtype(code) for name, code in TYPES.items()}
-        given = [*zip(ins, self.in_params, strict=True), *zip(outs, self.out_params, strict=False)]
+        given = [
+            *zip(ins, self.in_params, strict=True),
+            *zip(outs, self.out_params, strict=False),
+        ]
         for arrays_first in (True, False):
             for x, (kind, name) in given:
                 if isinstance(x, ndarray) is not arrays_first:
@@ -121,7 +134,9 @@ def _cast_name(kind: str) -> str:
 _compiled: dict[Any, Any] = {}
 
 
-def _statements(text: str, types: dict[str, np.dtype[Any]]) -> list[tuple[Any, str, Any]]:
+def _statements(
+    text: str, types: dict[str, np.dtype[Any]]
+) -> list[tuple[Any, str, Any]]:
     """Return (dtype of what is declared, name, code) for each statement."""
     key = (text, tuple(types))
     if key not in _compiled:
@@ -134,7 +149,9 @@ def _statements(text: str, types: dict[str, np.dtype[Any]]) -> list[tuple[Any, s
 
 
 def _statement(text: str, types: dict[str, np.dtype[Any]]) -> tuple[str, str, Any]:
-    found = re.fullmatch(r"(?s)(?:const\s+)?(.*?)\b(\w+)\s*([-+*/&|^]?)=(?!=)(.*)", text)
+    found = re.fullmatch(
+        r"(?s)(?:const\s+)?(.*?)\b(\w+)\s*([-+*/&|^]?)=(?!=)(.*)", text
+    )
     if found is None:
         raise NotImplementedError(f"the double cannot run {text!r}")
     kind, name, operator, right = (part.strip() for part in found.groups())
@@ -142,7 +159,11 @@ def _statement(text: str, types: dict[str, np.dtype[Any]]) -> tuple[str, str, An
         raise NotImplementedError(f"the double knows no type {kind!r} in {text!r}")
     right = f"{name} {operator} ({right})" if operator else right
     expression = _python(right, types)
-    return kind, name, compile(_Ternaries().visit(ast.parse(expression, mode="eval")), text, "eval")
+    return (
+        kind,
+        name,
+        compile(_Ternaries().visit(ast.parse(expression, mode="eval")), text, "eval"),
+    )
 
 
 def _python(text: str, types: dict[str, np.dtype[Any]]) -> str:
@@ -151,7 +172,9 @@ def _python(text: str, types: dict[str, np.dtype[Any]]) -> str:
         word = re.escape(kind)
         cast = _cast_name(kind)
         text = re.sub(rf"static_cast\s*<\s*{word}\s*>", cast, text)
-        text = re.sub(rf"\(\s*{word}\s*\)\s*(\w+(?:\([^()]*\))?|\([^()]*\))", rf"{cast}(\1)", text)
+        text = re.sub(
+            rf"\(\s*{word}\s*\)\s*(\w+(?:\([^()]*\))?|\([^()]*\))", rf"{cast}(\1)", text
+        )
         text = re.sub(rf"(?<![\w<]){word}\s*\(", f"{cast}(", text)
     text = re.sub(r"(\d\.?\d*)[fFuUlL]+\b", r"\1", text)
     text = _questions(text)

@@ -73,7 +73,9 @@ class Meeting:
 
     def doubled(self) -> bool:
         """Tell whether two ranks are on one device."""
-        devices = {(self.table[r, UUID], self.table[r, UUID_2]) for r in range(self.size)}
+        devices = {
+            (self.table[r, UUID], self.table[r, UUID_2]) for r in range(self.size)
+        }
         return len(devices) < self.size
 
     def lost(self) -> list[int]:
@@ -81,7 +83,7 @@ class Meeting:
         return [r for r in range(self.size) if not alive(self.table[r, PID])]
 
     def give(self, key: str, signature: Any, octets: bytes, number: int = -1) -> None:
-        """Put something where others find it; a numbered one is removed when all did."""
+        """Put something where others find it; with a number until all are past it."""
         path = f"{self.folder}/{key}"
         with open(f"{path}.new", "wb") as file:
             pickle.dump(signature, file)

@@ -1,7 +1,7 @@
 """What the double objects to, and its memory of that.
 
-A `Misuse` that product code swallows is still a fault: all are recorded, and the harness
-fails the test in which one happened.
+A `Misuse` that product code swallows is still a fault: all are recorded, and the
+harness fails the test in which one happened.
 """
 
 RECORDED: list[str] = []

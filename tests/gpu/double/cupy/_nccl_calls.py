@@ -60,13 +60,17 @@ class Call:
             found = _ranges.on_device(address, high - address, f"NCCL's {self.name}")
             if found.kind == "device" and found.device != device:
                 raise Misuse(f"NCCL's {self.name} on device {device} was given {found}")
-        for (a, b), (c, d) in zip(self.span("send"), self.span("receive"), strict=False):
+        for (a, b), (c, d) in zip(
+            self.span("send"), self.span("receive"), strict=False
+        ):
             shift = self.dtype.itemsize * rank * min(self.sent, self.received)
             longer = self.sent - self.received
             place = c - a if longer <= 0 else a - c
             allowed = {0: a - c, 1: c - a - shift, -1: a - c - shift}
             if a < d and c < b and allowed[int(np.sign(longer))] != 0:
-                raise Misuse(f"NCCL's {self.name} in place by {place} bytes, off its place")
+                raise Misuse(
+                    f"NCCL's {self.name} in place by {place} bytes, off its place"
+                )
 
     def gives(self) -> bytes:
         return ctypes.string_at(self.send, self.sent * self.dtype.itemsize)
@@ -125,11 +129,13 @@ def finish(call: Call, meeting: Meeting) -> None:
 
 def _alike(call: Call, signature: Any, rank: int) -> None:
     if signature != call.signature:
-        raise Misuse(f"NCCL's calls differ: {call.signature} here, {signature} on {rank}")
+        raise Misuse(
+            f"NCCL's calls differ: {call.signature} here, {signature} on {rank}"
+        )
 
 
 def _reduced(parts: list[Any], call: Call) -> Any:
-    """Combine in rank order, rounding at each step; the mean multiplies floats first."""
+    """Combine in rank order, rounding at each step; a mean multiplies floats first."""
     floats = call.dtype.kind not in "iu"
     with np.errstate(all="ignore"):
         if call.op == AVG and floats:

@@ -27,7 +27,9 @@ _ranges: dict[int, Range] = {}
 
 def add(found: Range) -> Range:
     """Remember a range; whatever was at its addresses before is forgotten."""
-    for low in [r.low for r in _ranges.values() if r.low < found.high and found.low < r.high]:
+    for low in [
+        r.low for r in _ranges.values() if r.low < found.high and found.low < r.high
+    ]:
         if not _ranges[low].gone:
             raise Misuse(f"memory at {low:#x} is registered twice")
         remove(_ranges[low])

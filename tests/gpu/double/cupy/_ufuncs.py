@@ -6,13 +6,60 @@ import numpy as np
 
 from cupy._array import SCALARS, launch, ndarray, spans, supported
 
-NAMES = """
-add subtract multiply divide true_divide floor_divide remainder power negative positive
-absolute abs sign square sqrt exp log sin cos tan reciprocal conjugate conj rint floor
-ceil trunc minimum maximum fmin fmax bitwise_and bitwise_or bitwise_xor invert
-bitwise_not left_shift right_shift logical_and logical_or logical_xor logical_not
-equal not_equal less less_equal greater greater_equal isnan isinf isfinite signbit
-""".split()
+NAMES = [
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "true_divide",
+    "floor_divide",
+    "remainder",
+    "power",
+    "negative",
+    "positive",
+    "absolute",
+    "abs",
+    "sign",
+    "square",
+    "sqrt",
+    "exp",
+    "log",
+    "sin",
+    "cos",
+    "tan",
+    "reciprocal",
+    "conjugate",
+    "conj",
+    "rint",
+    "floor",
+    "ceil",
+    "trunc",
+    "minimum",
+    "maximum",
+    "fmin",
+    "fmax",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "invert",
+    "bitwise_not",
+    "left_shift",
+    "right_shift",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "logical_not",
+    "equal",
+    "not_equal",
+    "less",
+    "less_equal",
+    "greater",
+    "greater_equal",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "signbit",
+]
 
 
 class ufunc:
@@ -40,7 +87,9 @@ class ufunc:
         arrays = [x for x in inputs if isinstance(x, ndarray)]
         operands = [x._view if isinstance(x, ndarray) else x for x in inputs]
         if out is None:
-            out = ndarray(np.broadcast_shapes(*map(np.shape, operands)), self._type(inputs, dtype))
+            out = ndarray(
+                np.broadcast_shapes(*map(np.shape, operands)), self._type(inputs, dtype)
+            )
         elif not isinstance(out, ndarray):
             raise TypeError("return arrays must be of ArrayType")
         else:
@@ -96,7 +145,8 @@ def _operator(name: str, *, swapped: bool = False, inplace: bool = False) -> Any
 
 OPERATORS = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide",
-    "floordiv": "floor_divide", "mod": "remainder", "pow": "power", "and": "bitwise_and",
+    "floordiv": "floor_divide", "mod": "remainder", "pow": "power",
+    "and": "bitwise_and",
     "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift",
     "rshift": "right_shift",
 }  # fmt: skip
@@ -122,7 +172,9 @@ def _reduction(name: str) -> Any:
     ) -> ndarray:  # fmt: skip
         more = {} if dtype is None else {"dtype": np.dtype(dtype)}
         # One element along each axis tells the dtype and, with the axes, the shape.
-        form = function(np.zeros([1] * a.ndim, a.dtype), axis=axis, keepdims=True, **more)
+        form = function(
+            np.zeros([1] * a.ndim, a.dtype), axis=axis, keepdims=True, **more
+        )
         axes = range(a.ndim) if axis is None else np.atleast_1d(axis) % max(a.ndim, 1)
         kept = [1 if i in axes else n for i, n in enumerate(a.shape)]
         shape = kept if keepdims else [n for i, n in enumerate(kept) if i not in axes]
@@ -165,7 +217,9 @@ def where(condition: Any, x: Any, y: Any) -> ndarray:
     def run() -> None:
         view[...] = np.where(*operands)
 
-    launch("where", run, [v for v in (condition, x, y) if isinstance(v, ndarray)], [made])
+    launch(
+        "where", run, [v for v in (condition, x, y) if isinstance(v, ndarray)], [made]
+    )
     return made
 
 

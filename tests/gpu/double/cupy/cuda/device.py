@@ -67,7 +67,9 @@ class Device:
     @property
     def attributes(self) -> dict[str, int]:
         return {
-            name.removeprefix("cudaDevAttr"): runtime.deviceGetAttribute(number, self.id)
+            name.removeprefix("cudaDevAttr"): runtime.deviceGetAttribute(
+                number, self.id
+            )
             for name, number in vars(runtime).items()
             if name.startswith("cudaDevAttr")
         }

@@ -239,6 +239,6 @@ def get_allocator() -> Any:
 
 
 def begins_allocation(ptr: int) -> bool:
-    """Tell whether an address is the first of its allocation; for the double's tests."""
+    """Tell whether an address is the first of its allocation."""
     found = _ranges.find(ptr)
     return found is not None and found.low == ptr

@@ -208,7 +208,13 @@ class NcclCommunicator:
     # --- calls; lengths are numbers of elements ---
 
     def allReduce(
-        self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int
+        self,
+        sendbuf: int,
+        recvbuf: int,
+        count: int,
+        datatype: int,
+        op: int,
+        stream: int,
     ) -> None:
         self._call("allReduce", sendbuf, recvbuf, count, count, datatype, stream, op)
 
@@ -220,12 +226,22 @@ class NcclCommunicator:
         self._call("reduce", sendbuf, recvbuf, count, taken, datatype, stream, op, root)
 
     def broadcast(
-        self, sendbuff: int, recvbuff: int, count: int, datatype: int, root: int, stream: int
+        self,
+        sendbuff: int,
+        recvbuff: int,
+        count: int,
+        datatype: int,
+        root: int,
+        stream: int,
     ) -> None:
         given = count if root == self._rank else 0
-        self._call("broadcast", sendbuff, recvbuff, given, count, datatype, stream, -1, root)
+        self._call(
+            "broadcast", sendbuff, recvbuff, given, count, datatype, stream, -1, root
+        )
 
-    def bcast(self, buff: int, count: int, datatype: int, root: int, stream: int) -> None:
+    def bcast(
+        self, buff: int, count: int, datatype: int, root: int, stream: int
+    ) -> None:
         self.broadcast(buff, buff, count, datatype, root, stream)
 
     def reduceScatter(
@@ -233,7 +249,9 @@ class NcclCommunicator:
         stream: int,
     ) -> None:  # fmt: skip
         given = recvcount * self._size
-        self._call("reduceScatter", sendbuf, recvbuf, given, recvcount, datatype, stream, op)
+        self._call(
+            "reduceScatter", sendbuf, recvbuf, given, recvcount, datatype, stream, op
+        )
 
     def allGather(
         self, sendbuf: int, recvbuf: int, count: int, datatype: int, stream: int
@@ -241,15 +259,19 @@ class NcclCommunicator:
         taken = count * self._size
         self._call("allGather", sendbuf, recvbuf, count, taken, datatype, stream)
 
-    def send(self, sendbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
+    def send(
+        self, sendbuf: int, count: int, datatype: int, peer: int, stream: int
+    ) -> None:
         self._call("send", sendbuf, 0, count, 0, datatype, stream, peer=peer)
 
-    def recv(self, recvbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
+    def recv(
+        self, recvbuf: int, count: int, datatype: int, peer: int, stream: int
+    ) -> None:
         self._call("recv", 0, recvbuf, 0, count, datatype, stream, peer=peer)
 
     def _call(
-        self, name: str, send: int, receive: int, sent: int, received: int, datatype: int,
-        stream: int, op: int = -1, root: int = -1, peer: int = -1,
+        self, name: str, send: int, receive: int, sent: int, received: int,
+        datatype: int, stream: int, op: int = -1, root: int = -1, peer: int = -1,
     ) -> None:  # fmt: skip
         self._alive()
         wrong = not -1 <= op <= AVG or max(root, peer) >= self._size
@@ -260,8 +282,9 @@ class NcclCommunicator:
         call.check(self._device, self._rank)
         if peer >= 0:
             ends = (self._rank, peer) if name == "send" else (peer, self._rank)
-            number = self._messages.get((name, *ends), 0)
-            self._messages[name, *ends] = number + 1
+            which = (name, *ends)
+            number = self._messages.get(which, 0)
+            self._messages[which] = number + 1
             call.key = f"m{ends[0]}.{ends[1]}.{number}"
         else:
             call.key, call.number = f"c{self._calls}", self._calls

@@ -22,7 +22,12 @@ cudaMemoryTypeHost, cudaMemoryTypeDevice = 1, 2
 streamDefault, streamNonBlocking = 0, 1
 streamLegacy, streamPerThread = 1, 2
 eventDefault, eventBlockingSync, eventDisableTiming, eventInterprocess = 0, 1, 2, 4
-hostAllocDefault, hostAllocPortable, hostAllocMapped, hostAllocWriteCombined = 0, 1, 2, 4
+hostAllocDefault, hostAllocPortable, hostAllocMapped, hostAllocWriteCombined = (
+    0,
+    1,
+    2,
+    4,
+)
 cudaIpcMemLazyEnablePeerAccess = 1
 errorInvalidValue, errorMemoryAllocation, errorNotReady = 1, 2, 600
 errorPeerAccessAlreadyEnabled = 704
@@ -195,7 +200,9 @@ def malloc(size: int) -> int:
     with _engine.LOCK:
         _blocks[block.address] = block
         high = block.address + max(size, 1)
-        _ranges.add(_ranges.Range(block.address, high, "device", block.device, "", block))
+        _ranges.add(
+            _ranges.Range(block.address, high, "device", block.device, "", block)
+        )
     return block.address
 
 
@@ -264,7 +271,9 @@ def _let_go(ptr: int, what: str) -> None:
 
 
 class PointerAttributes:
-    def __init__(self, device: int, devicePointer: int, hostPointer: int, type: int) -> None:
+    def __init__(
+        self, device: int, devicePointer: int, hostPointer: int, type: int
+    ) -> None:
         self.device, self.type = device, type
         self.devicePointer, self.hostPointer = devicePointer, hostPointer
 
@@ -371,13 +380,17 @@ def memcpyPeer(dst: int, dstDevice: int, src: int, srcDevice: int, size: int) ->
     memcpy(dst, src, size, memcpyDefault)
 
 
-def _copy(dst: int, src: int, size: int, kind: int, queue: _engine.Queue) -> _engine.Work:
+def _copy(
+    dst: int, src: int, size: int, kind: int, queue: _engine.Queue
+) -> _engine.Work:
     what = f"a copy of {size} bytes"
     source, target = _side(src, size, what), _side(dst, size, what)
     wanted = KINDS.get(kind)
     told = tuple("device" if side == "device" else "host" for side in (source, target))
     if wanted is not None and wanted != told:
-        raise Misuse(f"{what} was called {'-to-'.join(wanted)}, and is {'-to-'.join(told)}")
+        raise Misuse(
+            f"{what} was called {'-to-'.join(wanted)}, and is {'-to-'.join(told)}"
+        )
     reads, writes = [(src, src + size)], [(dst, dst + size)]
     if source == "pageable":  # the driver has taken the bytes before it returns
         kept = ctypes.create_string_buffer(ctypes.string_at(src, size), size)
@@ -412,7 +425,6 @@ def memsetAsync(ptr: int, value: int, size: int, stream: int) -> None:
     _ranges.on_device(ptr, size, "memset")
     queue = _engine.queue(getDevice(), stream)
 
-
     def run() -> None:
         ctypes.memset(ptr, value, size)
 
@@ -432,7 +444,9 @@ _events: dict[int, _engine.Work | None] = {}
 def streamCreateWithFlags(flags: int) -> int:
     ptr = next(_numbers)
     with _engine.LOCK:
-        _engine.QUEUES[ptr] = _engine.Queue(getDevice(), ptr, not flags & streamNonBlocking)
+        _engine.QUEUES[ptr] = _engine.Queue(
+            getDevice(), ptr, not flags & streamNonBlocking
+        )
     return ptr
 
 
@@ -476,7 +490,6 @@ def streamWaitEvent(stream: int, event: int, flags: int = 0) -> None:
 
 def launchHostFunc(stream: int, callback: Any, arg: Any) -> None:
     queue = _engine.queue(getDevice(), stream)
-
 
     def run() -> None:
         callback(arg)

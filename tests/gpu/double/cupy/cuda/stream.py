@@ -30,7 +30,10 @@ def get_current_stream(device_id: int = -1) -> Any:
 
 class Event:
     def __init__(
-        self, block: bool = False, disable_timing: bool = False, interprocess: bool = False
+        self,
+        block: bool = False,
+        disable_timing: bool = False,
+        interprocess: bool = False,
     ) -> None:
         self.ptr = 0
         if interprocess and not disable_timing:
