@@ -211,6 +211,16 @@ def spread(value: Any, destinations: Any) -> Any:
     return Mirrored([value, *(copied(value, place) for place in others)])
 
 
+def delivered(value: Any, destinations: Any) -> Any:
+    """Return a value that is its own combination: an array on a GPU where it shall be.
+
+    Others stay as they are, since Python's numbers have no place.
+    """
+    if place_of(value) is None or copies(destinations) > 1:
+        return value
+    return moved(value, places(destinations)[0])
+
+
 def per_replica(value: Any) -> PerReplica:
     """Return a value as one with components, which are arrays."""
     if isinstance(value, DistributedValues):

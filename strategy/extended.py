@@ -13,7 +13,7 @@ import collectives
 from strategy import contexts, nest
 from strategy.cluster_resolver import ClusterResolver
 from strategy.communication import Communication
-from strategy.cross_device_ops import check_pair, copies
+from strategy.cross_device_ops import check_pair, copies, delivered
 from strategy.devices import place_named
 from strategy.input_context import InputContext, InputOptions
 from strategy.options import CommunicationOptions, RunOptions
@@ -226,7 +226,7 @@ class StrategyExtended:
         options: CommunicationOptions | None,
     ) -> list[Any]:
         """Do `batch_reduce_to` with arguments that are checked."""
-        return [value for value, _ in pairs]
+        return [delivered(value, to) for value, to in pairs]
 
     def all_reduce_lists(
         self,

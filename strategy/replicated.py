@@ -11,7 +11,7 @@ import numpy as np
 from strategy import contexts, local_reduce, nest
 from strategy.collective_all_reduce import CollectiveAllReduce
 from strategy.communication import Communication
-from strategy.cross_device_ops import CrossDeviceOps, checked, per_replica
+from strategy.cross_device_ops import CrossDeviceOps, checked, delivered, per_replica
 from strategy.distributed_dataset import DistributedDataset
 from strategy.errors import StructureError
 from strategy.extended import StrategyExtended
@@ -80,7 +80,7 @@ class ReplicatedExtended(StrategyExtended):
         options: CommunicationOptions | None,
     ) -> list[Any]:
         """Do `batch_reduce_to`: a mirrored value is its own MEAN and has no SUM."""
-        results: list[Any] = [value for value, _ in pairs]
+        results: list[Any] = [delivered(value, to) for value, to in pairs]
         moving = []
         for at, (value, to) in enumerate(pairs):
             if is_mirrored(value):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from strategy import contexts
-from strategy.placing import on, place_of
+from strategy.placing import in_use, moved, on, place_of
 from strategy.reduce_op import ReduceOp, VariableAggregation
 from strategy.values import Mirrored, is_per_component, plain
 
@@ -161,6 +161,15 @@ def _read_own(variable: Variable) -> Any:
     return variable.component(variable.index_here())
 
 
+def _read_only(variable: Variable) -> Any:
+    """Return the one component that there is, brought to where the replica is."""
+    value, mode = variable.component(0), contexts.current()
+    if mode.replica is None or not in_use():
+        return value
+    places = mode.strategy.extended.places
+    return moved(value, places[mode.replica.local_index]) if places else value
+
+
 def _read_reduced(variable: Variable) -> Any:
     """Combine the components of all replicas: a collective call."""
     op = REDUCE_OPS[variable.aggregation]
@@ -217,8 +226,8 @@ READS: dict[tuple[str, str], dict[VariableAggregation, Read]] = {
         FIRST: _read_first,
     },
     (ON_READ, UPDATE): _all(_read_own),
-    (AGGREGATING, REPLICA): _all(_read_own),
-    (AGGREGATING, CROSS): _all(_read_own),
-    (AGGREGATING, UPDATE): _all(_read_own),
-    (PLAIN, UPDATE): _all(_read_own),
+    (AGGREGATING, REPLICA): _all(_read_only),
+    (AGGREGATING, CROSS): _all(_read_only),
+    (AGGREGATING, UPDATE): _all(_read_only),
+    (PLAIN, UPDATE): _all(_read_only),
 }

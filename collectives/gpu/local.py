@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,27 +36,31 @@ def local_sums(columns: Sequence[Sequence[Any]]) -> list[list[Any]]:
     from cupy.cuda import nccl
 
     module = cupy()
-    comms = _comms(tuple(int(part.device.id) for part in columns[0]))
+    members = _members(tuple(int(part.device.id) for part in columns[0]))
     sums: list[list[Any]] = [[] for _ in columns]
     given = []
-    for place in range(len(comms)):
+    for place, member in enumerate(members):
         with columns[0][place].device:
+            module.cuda.get_current_stream().wait_event(member.done)
             given.append([_dense(parts[place]) for parts in columns])
             for part, results in zip(given[place], sums, strict=True):
                 results.append(module.empty(part.shape, part.dtype))
     nccl.groupStart()
     try:
-        for place, comm in enumerate(comms):
+        for place, member in enumerate(members):
             with columns[0][place].device:
                 stream = module.cuda.get_current_stream().ptr
                 for part, results in zip(given[place], sums, strict=True):
                     kind = getattr(nccl, f"NCCL_{part.dtype.name.upper()}")
                     there = results[place].data.ptr
-                    comm.allReduce(
+                    member.comm.allReduce(
                         part.data.ptr, there, part.size, kind, nccl.NCCL_SUM, stream
                     )
     finally:
         nccl.groupEnd()
+    for place, member in enumerate(members):
+        with columns[0][place].device:
+            member.done.record()
     return sums
 
 
@@ -64,10 +68,24 @@ def _dense(array: Any) -> Any:
     return array if array.flags.c_contiguous else array.copy()
 
 
+class Member(NamedTuple):
+    """One of the GPUs that add together."""
+
+    comm: Any
+    done: Any
+    """An event after its latest call: calls of NCCL must be in one order, whatever
+    streams they are on."""
+
+
 @cache
-def _comms(devices: tuple[int, ...]) -> list[Any]:
-    """Return a communicator for each GPU, kept until the process ends."""
+def _members(devices: tuple[int, ...]) -> list[Member]:
+    """Return what NCCL needs for each GPU, kept until the process ends."""
     from cupy.cuda import nccl
 
-    comms: list[Any] = nccl.NcclCommunicator.initAll(list(devices))
-    return comms
+    members = []
+    for device, comm in zip(
+        devices, nccl.NcclCommunicator.initAll(list(devices)), strict=True
+    ):
+        with cupy().cuda.Device(device):
+            members.append(Member(comm, cupy().cuda.Event(disable_timing=True)))
+    return members

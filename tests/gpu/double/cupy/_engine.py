@@ -98,7 +98,7 @@ def queue(device: int, ptr: int) -> Queue:
         if key not in QUEUES:
             if ptr > PER_THREAD:
                 raise Misuse(f"stream {ptr} is not one, or was destroyed")
-            QUEUES[key] = Queue(device, ptr, blocking=True)
+            QUEUES[key] = Queue(device, LEGACY if ptr == 1 else ptr, blocking=True)
         return QUEUES[key]
 
 
