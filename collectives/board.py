@@ -43,6 +43,9 @@ TOOK = 28
 """How many nanoseconds the latest race took on this rank; two words, used in turn."""
 PROCESS = 30
 """The rank's process, as it is called in its own container."""
+ARRIVED = 31
+"""At how many agreements across hosts this rank has arrived; on the first member twice
+as much, plus one where the latest one found that all words are the same."""
 
 Looks = tuple[int, Callable[[], object] | None]
 """How often to look again before giving up, and what to do in between."""
@@ -229,6 +232,34 @@ class Board:
         if fence is not None:
             fence()
         return True
+
+    def arrive(self, number: int) -> None:
+        """Come to agreement `number` across hosts; see `ARRIVED`."""
+        if fence is not None:
+            fence()
+        self._words[self._base + ARRIVED] = number
+
+    def all_arrived(self, number: int) -> bool:
+        """Tell whether every other member has come to agreement `number`."""
+        words = self._words
+        for _, line in self._others:
+            if words[line + ARRIVED] < number:
+                return False
+        if fence is not None:
+            fence()
+        return True
+
+    def verdict(self, number: int) -> bool:
+        """Tell whether the first member has said how agreement `number` ended."""
+        if self._words[ARRIVED] < 2 * number:
+            return False
+        if fence is not None:
+            fence()
+        return True
+
+    def agreed(self) -> bool:
+        """Tell how the latest agreement ended, once there is a verdict."""
+        return bool(self._words[ARRIVED] & 1)
 
     def write(self, word: int, value: int) -> None:
         """Write one word of this rank's line; to be read after the next hand-over."""

@@ -16,6 +16,7 @@ from collectives.agreement import CALL_NUMBER, settle
 from collectives.kernels import Array
 from collectives.plans import Plan, Planner
 from collectives.recorder import CALL, DONE, STATE
+from collectives.spreading import Ride
 from collectives.submission import fail
 from collectives.verdicts import mismatch
 
@@ -34,7 +35,7 @@ def all_reduce(
     except (KeyError, TypeError):
         return None
     if plan.task is None:
-        return None
+        return _ride(planner, plan, plan.ride, x, out) if plan.ride else None
     if out is None:
         try:
             target = np.empty(x.shape, plan.result_dtype)
@@ -86,11 +87,45 @@ def all_reduce(
             recorder.here.close(note)
 
 
+def _ride(planner: Planner, plan: Plan, ride: Ride, x: Array, out: Any) -> Array | None:
+    """Do the same across hosts, where the data travel while the ranks agree."""
+    group, target = planner.group, x if out is None else out
+    if not plan.rides_quickly or (target is not x and not _alike(target, x)):
+        return None
+    if (not target.flags.writeable and out is not None) or not group.enter_quickly():
+        return None
+    sequence, board, kernel = group.sequence, group.board, ride.kernel
+    note = recorder.here.begin(group.members, sequence, "all_reduce", group.site)
+    note[CALL] = plan.descriptor
+    try:
+        word, spreading = plan.word ^ sequence, group.spreading
+        if board is not None:
+            board.post(sequence, NUMBER, word)
+        turn = spreading.turn
+        ride.mine[turn][...] = x
+        if not spreading.agree(sequence, word, ride, planner.options.timeout_s):
+            raise mismatch(group, plan.descriptor, planner.options)
+        total = ride.total[turn]
+        if out is None:
+            target = total.copy()
+        else:
+            target[...] = total
+        kernel.finish(target, group.divisor)
+        recorder.end(note)
+        return target
+    except BaseException as error:
+        fail(planner, plan.descriptor, error)
+    finally:
+        group.exit()
+        if note[STATE] is not DONE:
+            recorder.here.close(note)
+
+
 def _fits(out: Any, x: Array, plan: Plan) -> bool:
     """Tell whether a result can go there as it is."""
-    return (
-        type(out) is np.ndarray
-        and out.shape == x.shape
-        and out.dtype == plan.result_dtype
-        and (plan.mail is not None or not np.may_share_memory(x, out))
-    )
+    return _alike(out, x) and (plan.mail is not None or not np.may_share_memory(x, out))
+
+
+def _alike(out: Any, x: Array) -> bool:
+    """Tell whether a result of what is given can go there as it is."""
+    return type(out) is np.ndarray and out.shape == x.shape and out.dtype == x.dtype

@@ -137,6 +137,8 @@ class Group:
         """Why the members cannot read each other's memory."""
         self.results: Results | None = None
         """Results that are common to the ranks; there with the window."""
+        self.spreading: Any = None
+        """How it agrees across hosts; see spreading.py."""
         self.gpus: Gpus | None = None
         """What the members have for device arrays; None until the first such call."""
         self.pinned = Pinned(arena)
@@ -382,6 +384,7 @@ class Group:
             self.results.close()
         for plans in self.plans.values():
             plans.clear()
+        self.spreading = None
         if self.window is not None:
             self.window.close()
         self.window = None

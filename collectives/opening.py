@@ -48,6 +48,7 @@ def open_window(group: Group, timeout_s: float) -> None:
         group.no_window = f"ranks {without} had no memory to share for a window"
         return
     assert group.arena is not None
+    group.spreading = None  # it goes on two levels from now on
     group.part = place
     group.window = Window(group.arena, list(places.values()))
     if group.one_board:

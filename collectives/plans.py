@@ -26,16 +26,17 @@ from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError, UnsupportedError
 from collectives.group import Group
 from collectives.kernels import Array, Calling, Kernel, Op, kernel_for
+from collectives.moves import RIDE_BYTES
 from collectives.narrow import narrow_into
 from collectives.options import Options
 from collectives.partition import Bounds, even_bounds
 from collectives.running import runner, starter
+from collectives.spreading import Ride, spreading_of
 
 R = TypeVar("R")
 
 PLANS_KEPT = 4096
 RIDES = "recursive_doubling"  # the pattern of the agreement across hosts
-RIDE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,10 @@ class Plan:
     work_dtype: np.dtype[Any]
     result_dtype: np.dtype[Any]
     bounds: Bounds
-    rides: bool = False
-    """Whether the data travel with the agreement: small, and across hosts."""
+    ride: Ride | None = None
+    """Where the data travel with the agreement: small, and across hosts."""
+    rides_quickly: bool = False
+    """Whether plain arrays that ride may go the short way."""
     flow: Flow | None = None
     """Lets several arrays go one behind the other, without a buffer."""
     task: Task | None = None
@@ -134,10 +137,22 @@ class Planner:
 
     def wants_window(self, collective: str, choice: selection.Choice) -> bool:
         """Tell whether a choice wants the window, and the group has not made it yet."""
-        if self.group.window is not None or self.group.size == 1:
+        group, row = self.group, self.row(collective, choice.algorithm)
+        if group.window is not None or group.size == 1:
             return False
-        row = self.row(collective, choice.algorithm)
+        if self._rides(collective, choice):
+            return group.topology.most_per_host > 1 and not group.no_window
         return row.needs_window or row.host_windows
+
+    def _rides(self, collective: str, choice: selection.Choice) -> bool:
+        """Tell whether a small call travels with the agreement across hosts."""
+        return (
+            not self.on_device
+            and collective == "all_reduce"
+            and choice.algorithm == RIDES
+            and not self.group.one_board
+            and self.group.size > 1
+        )
 
     def choice(self, collective: str, nbytes: int, name: str) -> selection.Choice:
         """Return what was chosen for a call that moves, which all have agreed on."""
@@ -259,16 +274,20 @@ class Planner:
             splits=bounds if axis >= 0 else (),
             algorithm=AUTO if choice.rivals else choice.algorithm,
         )
-        plain = (
+        ordinary = (
             not self.on_device
             and collective == "all_reduce"
-            and group.one_board
             and group.size > 1
             and not self.wants_window(collective, choice)
             and array.dtype == work_dtype == result_dtype
             and not cast(Kernel, kernel).in_order
             and self.options.check != "full"
         )
+        plain = ordinary and group.one_board
+        ride = None
+        if self._rides(collective, choice) and nbytes <= RIDE_BYTES:
+            spreading = spreading_of(group)
+            ride = spreading.ride(cast(Kernel, kernel), work_dtype, array.shape)
         nothing = np.empty(0, work_dtype)
         how = group, collective, choice, nbytes
         return Plan(
@@ -280,12 +299,8 @@ class Planner:
             work_dtype=work_dtype,
             result_dtype=result_dtype,
             bounds=bounds,
-            rides=not self.on_device
-            and choice.algorithm == RIDES
-            and collective == "all_reduce"
-            and not group.one_board
-            and group.size > 1
-            and nbytes <= RIDE_BYTES,
+            ride=ride,
+            rides_quickly=ordinary,
             flow=row.flow if group.size > 1 else None,
             task=self.task(bounds, nothing, nothing, kernel) if plain else None,
             word=descriptor.word(0, self.options.salt),

@@ -7,13 +7,14 @@ from typing import Any, NoReturn
 
 from collectives import recorder
 from collectives.agreement import agree
-from collectives.calls import Call, Ride, with_window
+from collectives.calls import Call, with_window
 from collectives.contents import compare
 from collectives.descriptor import Descriptor
 from collectives.errors import CollectiveError
 from collectives.joining import agree_joining
 from collectives.plans import Planner
 from collectives.recorder import AGREED, CALL, STATE
+from collectives.spreading import Ride
 from collectives.verdicts import death, mismatch, silence
 from collectives.waiting import PeerLost, TimedOut
 
@@ -56,7 +57,8 @@ def submit(planner: Planner, prepare: Callable[..., Call], *arguments: Any) -> A
     except BaseException as error:
         if error is wrong:
             raise
-        fail(planner, descriptor, error)
+        told = note[CALL]  # only the name, where even preparing was broken off
+        fail(planner, Descriptor(name) if told == name else told, error)
     finally:
         group.exit()
         recorder.here.close(note)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from collectives.algorithms import TABLE, Algorithm
 from collectives.algorithms.stepwise import Task
+from collectives.gpu import streams
 from collectives.group import Group
 from collectives.kernels import Kernel
 from collectives.options import Options
@@ -32,10 +33,12 @@ def alone(task: Task) -> None:
         task.work[...] = task.source
     if task.kernel is not None:
         task.kernel.finish(task.work, task.group.divisor)
+    streams.finish(task.group, task.timeout_s)
 
 
 def nothing(task: Task) -> None:
     """Leave what is there: the identity, in a scan of those before the first rank."""
+    streams.finish(task.group, task.timeout_s)
 
 
 ALONE = "alone"

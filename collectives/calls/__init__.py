@@ -15,33 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collectives.buffers import as_bytes
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
-from collectives.kernels import Array, Kernel, quiet
+from collectives.kernels import Array
 from collectives.opening import open_window
 from collectives.partition import bounds_of, even_bounds
-from collectives.plans import RIDE_BYTES, Plan, Planner
-
-
-class Ride:
-    """Data of a small all-reduce that travel with the agreement across hosts."""
-
-    MOST_BYTES = RIDE_BYTES
-
-    def __init__(self, data: Array, kernel: Kernel) -> None:
-        """Combine `data`, a flat array that nobody else uses, by `kernel`."""
-        self.data = data
-        self.bytes = as_bytes(data)
-        self._kernel = kernel
-
-    def take(self, received: Array, reduce: bool, lower_first: bool) -> None:
-        """Combine with, or replace by, what a partner has."""
-        if not reduce:
-            self.data[:] = received
-            return
-        a, b = (received, self.data) if lower_first else (self.data, received)
-        quiet.run(self._kernel.combine, a, b, out=self.data)
+from collectives.plans import Plan, Planner
+from collectives.spreading import Ride
 
 
 class Call(NamedTuple):

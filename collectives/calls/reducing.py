@@ -13,7 +13,6 @@ from collectives.board import TARGET
 from collectives.buffers import flat_source
 from collectives.calls import (
     Call,
-    Ride,
     check_axis,
     moving,
     row_bounds,
@@ -27,6 +26,7 @@ from collectives.kernels import Array, Kernel, Op, check_op, identity
 from collectives.narrow import narrow_into
 from collectives.plans import Plan, Planner
 from collectives.registered import SHARED, SharedResult, place_of
+from collectives.spreading import Ride, spreading_of
 
 
 def all_reduce(
@@ -42,8 +42,8 @@ def all_reduce(
             return _mailing(planner, plan, array, out)
         if plan.start is not None:
             return _starting(planner, plan, array, out)
-        if plan.rides:
-            return _riding(planner, plan, array, out)
+        if plan.ride is not None and not planner.windowed(plan):
+            return _riding(planner, plan, plan.ride, array, out)
     return moving(planner, plan, array, out)
 
 
@@ -114,18 +114,19 @@ def _sharing(planner: Planner, array: Array, op: Op, algorithm: str | None) -> C
     return Call(plan.descriptor, run, windowed=planner.windowed(plan))
 
 
-def _riding(planner: Planner, plan: Plan, array: Array, out: Any) -> Call:
+def _riding(planner: Planner, plan: Plan, ride: Ride, array: Array, out: Any) -> Call:
     """Return the call whose data are combined while the ranks agree."""
-    assert plan.kernel is not None
-    kernel, target = plan.kernel, planner.target(out, array.shape, plan.result_dtype)
-    data = np.array(array, plan.work_dtype, order="C").reshape(-1)
+    target = planner.target(out, array.shape, plan.result_dtype)
+    turn = spreading_of(planner.group).turn
+    ride.mine[turn][...] = array
 
     def run() -> Array:
-        kernel.finish(data, planner.group.divisor)
-        target[...] = data.reshape(target.shape)
+        total = ride.total[turn].copy()  # all ranks of a host read it
+        ride.kernel.finish(total, planner.group.divisor)
+        narrow_into(total.reshape(-1), target)
         return target
 
-    return Call(plan.descriptor, run, Ride(data, kernel))
+    return Call(plan.descriptor, run, ride)
 
 
 def reduce(
