@@ -35,6 +35,12 @@ def install(places: str, hosts: str = "") -> None:
     double_setup.install()
 
 
+def each_its_own(places: str, size: int) -> bool:
+    """Tell whether no rank of so many lacks a device or shares one."""
+    used = places.split(",")[:size]
+    return len(set(used)) == size and all(place.isdigit() for place in used)
+
+
 def misuse() -> list[str]:
     """Return what the double has objected to since it was last asked."""
     module = sys.modules.get("cupy._misuse")

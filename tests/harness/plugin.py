@@ -53,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ranks(*sizes): run only on so many ranks")
     config.addinivalue_line("markers", "full: run only with --full")
     config.addinivalue_line("markers", "gpus: only with --gpus")
+    config.addinivalue_line("markers", "gpu_each: only where each rank has its own GPU")
     config.addinivalue_line("markers", "one_host: not with --hosts")
     # A rank that fails alone leaves the others in a collective: they must give up well
     # before the hang guard does.
@@ -184,6 +185,9 @@ def _is_chosen(item: pytest.Item, size: int, told: Any) -> bool:
     if told.hosts and _is_for_one_host(item):
         return False
     if not told.gpus and item.get_closest_marker("gpus") is not None:
+        return False
+    alone = gpus.each_its_own(told.gpus, size)
+    if not alone and item.get_closest_marker("gpu_each") is not None:
         return False
     ranks = item.get_closest_marker("ranks")
     if ranks is not None and size not in ranks.args:

@@ -153,7 +153,7 @@ class ndarray:
                 )
         elif wanted != (here.ptr or runtime.streamLegacy):
             runtime.streamWaitEvent(wanted, here.record().ptr)
-        return _dlpack.capsule(self._view, self.__dlpack_device__(), self)
+        return _dlpack.capsule(self._view, self.__dlpack_device__(), self, max_version)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         raise TypeError(

@@ -215,6 +215,11 @@ def expand_dims(a: ndarray, axis: Any) -> ndarray:
     return ndarray._of(np.expand_dims(a._view, axis), a)
 
 
+def atleast_1d(*arys: ndarray) -> Any:
+    made = [a if a.ndim else a.reshape(1) for a in arys]
+    return made[0] if len(made) == 1 else made
+
+
 def moveaxis(a: ndarray, source: Any, destination: Any) -> ndarray:
     return ndarray._of(np.moveaxis(a._view, source, destination), a)
 

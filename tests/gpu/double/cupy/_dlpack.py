@@ -10,10 +10,10 @@ _pointer_of.restype, _pointer_of.argtypes = (
     ctypes.c_void_p,
     [ctypes.py_object, ctypes.c_char_p],
 )
-_rename = ctypes.pythonapi.PyCapsule_SetName
-_rename.restype, _rename.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_char_p]
+_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.restype = ctypes.c_int
+_is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
-USED = ctypes.create_string_buffer(b"used_dltensor")
 KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
 BFLOAT = 4
 
@@ -33,16 +33,22 @@ class Tensor(ctypes.Structure):
     )
 
 
+VERSIONED = b"dltensor_versioned"
+BEFORE_TENSOR = 32
+"""Bytes of version, owner, deleter and flags in a versioned capsule."""
+
+
 def _tensor(capsule: Any) -> Tensor:
-    address = _pointer_of(capsule, b"dltensor")
-    return Tensor.from_address(address)
+    if _is_valid(capsule, VERSIONED):
+        return Tensor.from_address(_pointer_of(capsule, VERSIONED) + BEFORE_TENSOR)
+    return Tensor.from_address(_pointer_of(capsule, b"dltensor"))
 
 
-def capsule(view: Any, device: tuple[int, int], owner: Any) -> Any:
+def capsule(view: Any, device: tuple[int, int], owner: Any, version: Any) -> Any:
     """Return a capsule over an array's memory, which keeps its owner alive."""
     bfloat = view.dtype.name == "bfloat16"
     holder = _Holder(view.view(np.int16) if bfloat else view, owner)
-    made = np.asarray(holder).__dlpack__()
+    made = np.asarray(holder).__dlpack__(max_version=version)
     tensor = _tensor(made)
     tensor.device_type, tensor.device_id = device
     if bfloat:

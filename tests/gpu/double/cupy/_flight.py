@@ -1,4 +1,4 @@
-"""What is under way on device memory: not NCCL and MPI at once, nor MPI and a kernel."""
+"""What is under way on device memory: not NCCL and MPI at once, nor MPI and work."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
