@@ -24,11 +24,11 @@ from strategy.cross_device_ops import (
 from strategy.errors import ElementTypeError
 from strategy.indexed_slices import IndexedSlices
 from strategy.options import CommunicationImplementation, CommunicationOptions
-from strategy.placing import Place, copied, in_use, moved, place_of
+from strategy.placing import Place, copied, in_use, moved, on_host, place_of
 from strategy.reduce_op import ReduceOp, mean_dtype
 from strategy.refusal import Refusal, or_refusal
 from strategy.shares import Share, shares
-from strategy.values import Array, PerReplica
+from strategy.values import PerReplica
 
 # What each implementation is called in `collectives`; None leaves the choice to it.
 ALGORITHMS = {
@@ -62,8 +62,9 @@ class CollectiveAllReduce(CrossDeviceOps):
         Args:
             comm: the ranks, None for one process.
             options: hints that hold for all calls.
-            place: where this rank's arrays go, if they go by NCCL.
-            no_nccl: why some rank cannot have NCCL, the same on all.
+            place: the GPU that this rank's arrays go from and to, None without.
+            no_nccl: why some rank cannot have NCCL, the same on all. All ranks then
+                move host arrays: a call is made with those by all ranks or by none.
         """
         self._comm, self._place, self._no_nccl = comm, place, no_nccl
         self._ranks = 1 if comm is None else comm.size
@@ -140,12 +141,20 @@ class CollectiveAllReduce(CrossDeviceOps):
         """
         comm = self._comm_for(self._merged(options))
 
-        def local() -> Array:
+        def local() -> Any:
             local_reduce.check_axis(per_replica_value.values, axis)
             return local_reduce.concatenated(per_replica_value.values, axis)
 
-        whole = local() if comm is None else comm.all_gather(or_refusal(local), axis)
+        whole = local() if comm is None else self._gathered(comm, local, axis)
         return spread(whole, destinations)
+
+    def _gathered(
+        self, comm: collectives.Communicator, local: Callable[[], Any], axis: int
+    ) -> Any:
+        mine = or_refusal(local)
+        if not self._no_nccl or isinstance(mine, Refusal):
+            return comm.all_gather(mine, axis)
+        return moved(comm.all_gather(on_host(mine), axis), place_of(mine))
 
     def in_place(
         self, reduce_op: ReduceOp, packs: Sequence[Any], options: CommunicationOptions
@@ -175,12 +184,12 @@ class CollectiveAllReduce(CrossDeviceOps):
                 flat[...] = total
         return list(packs)
 
-    def broadcast_first(self, array: Array) -> Array:
+    def broadcast_first(self, array: Any) -> Any:
         """Return the array of rank 0."""
         if self._comm is None:
             return array
-        given: Array = self._comm.broadcast(array, root=0)
-        return given
+        mine = on_host(array) if self._no_nccl else array
+        return moved(self._comm.broadcast(mine, root=0), place_of(array))
 
     def start(
         self, op: ReduceOp, values: list[Any], options: CommunicationOptions
@@ -266,6 +275,7 @@ class CollectiveAllReduce(CrossDeviceOps):
         to = next((place for place in firsts if place is not None), None)
         if options.implementation is CommunicationImplementation.NCCL or to is not None:
             to = to if self._place is None else self._place
+        to = None if self._no_nccl else to
         if firsts == [to] * len(firsts):
             return values
         return [(moved(parts[0], to), *parts[1:]) for parts in values]
@@ -303,8 +313,10 @@ class CollectiveAllReduce(CrossDeviceOps):
             mine = or_refusal(partial(local_reduce.reduced, ReduceOp.SUM, parts))
             if isinstance(mine, Refusal):
                 comm.all_gather(mine)
-            rows = comm.all_gather(mine.values, axis=0)
-            numbers = comm.all_gather(mine.indices, axis=0)
+            rows, numbers = (
+                self._gathered(comm, partial(getattr, mine, name), 0)
+                for name in ("values", "indices")
+            )
             total = IndexedSlices(rows, numbers, mine.dense_shape)
             count = len(parts) * self._ranks
             results.append(total if op is ReduceOp.SUM else total.divided_by(count))
