@@ -127,7 +127,7 @@ class ArrayLike(NDArrayOperatorsMixin):
 
     def tolist(self) -> Any:
         """Return the array as nested lists of Python numbers."""
-        return self.read_value().tolist()
+        return self.numpy().tolist()
 
     def __getitem__(self, key: Any) -> Any:
         return self.read_value()[key]
@@ -136,13 +136,13 @@ class ArrayLike(NDArrayOperatorsMixin):
         return len(self.read_value())
 
     def __float__(self) -> float:
-        return float(self.read_value())
+        return float(self.numpy())
 
     def __int__(self) -> int:
-        return int(self.read_value())
+        return int(self.numpy())
 
     def __bool__(self) -> bool:
-        return bool(self.read_value())
+        return bool(self.numpy())
 
 
 def _behind(value: Any) -> Any:

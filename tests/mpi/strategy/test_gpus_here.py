@@ -42,8 +42,8 @@ def on_cpus(devices):
 
 
 def place(array):
-    """Return the number of an array's GPU, None for one on the host."""
-    return None if isinstance(array, (np.ndarray, np.generic)) else array.device.id
+    """Return the number of an array's GPU, None for what is on the host."""
+    return getattr(getattr(array, "device", None), "id", None)
 
 
 def places(devices):
@@ -64,7 +64,10 @@ def host(value):
         return [host(value.values), host(value.indices)]
     if hasattr(value, "numpy"):
         return value.numpy()
-    return value.get() if hasattr(value, "get") else np.asarray(value)
+    if place(value) is None:
+        return np.asarray(value)
+    with value.device:  # whose current stream is the one to wait for
+        return value.get()
 
 
 def same(one, other):
@@ -421,7 +424,8 @@ def test_one_device(cupy):
 
 @pytest.mark.parametrize("kind", ["own", "per_thread"])
 def test_work_follows_the_stream_of_the_caller(cupy, kind):
-    two = distribute.MirroredStrategy(["GPU:0", "GPU:1"])
+    here_, other = cupy.cuda.Device().id, (cupy.cuda.Device().id + 1) % 2
+    two = distribute.MirroredStrategy([f"GPU:{here_}", f"GPU:{other}"])
 
     def replica(x):
         for _ in range(3):
@@ -430,12 +434,12 @@ def test_work_follows_the_stream_of_the_caller(cupy, kind):
         return x
 
     def values(context):
-        with cupy.cuda.Device(context.replica_id_in_sync_group):
+        with cupy.cuda.Device((here_, other)[context.replica_id_in_sync_group]):
             return cupy.full(4, float(context.replica_id_in_sync_group))
 
     stream = cupy.cuda.Stream.ptds
     if kind == "own":
-        stream = cupy.cuda.Stream(non_blocking=True)
+        stream = cupy.cuda.Stream(non_blocking=True)  # of the current GPU
     with stream, two.scope():
         weight = Variable(np.zeros(4), aggregation=Aggregation.MEAN)
         x = two.experimental_distribute_values_from_function(values)
