@@ -15,7 +15,7 @@ from strategy.communication import Communication, in_this_process
 from strategy.devices import place_named
 from strategy.errors import StructureError
 from strategy.options import CommunicationImplementation, CommunicationOptions
-from strategy.placing import Place, copied, moved, place_of, together
+from strategy.placing import Place, copied, in_use, moved, place_of, together
 from strategy.reduce_op import ReduceOp
 from strategy.values import DistributedValues, Mirrored, PerReplica, plain
 
@@ -166,7 +166,7 @@ class ReductionToOneDevice(CrossDeviceOps):
     def total(self, reduce_op: ReduceOp, parts: list[Any]) -> Any:
         """Return the SUM or MEAN of one value's parts."""
         if self.accumulation_fn is not None:
-            parts = together(parts)
+            parts = list(together(parts))
         return local_reduce.reduced(reduce_op, parts, self.accumulation_fn)
 
 
@@ -216,7 +216,7 @@ def delivered(value: Any, destinations: Any) -> Any:
 
     Others stay as they are, since Python's numbers have no place.
     """
-    if place_of(value) is None or copies(destinations) > 1:
+    if not in_use() or place_of(value) is None or copies(destinations) > 1:
         return value
     return moved(value, places(destinations)[0])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from importlib.util import find_spec
 
 import collectives
@@ -41,6 +42,7 @@ def canonical(device: str, job: str = LOCALHOST, task: int = 0) -> str:
     return f"/job:{job}/replica:0/task:{task}/device:{kind}:{int(found['index'])}"
 
 
+@cache
 def place_named(device: str) -> Place:
     """Return the number of the GPU that a name means, None for a CPU."""
     _, kind, index = canonical(device).rsplit(":", 2)

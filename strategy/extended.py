@@ -17,7 +17,7 @@ from strategy.cross_device_ops import check_pair, copies, delivered
 from strategy.devices import place_named
 from strategy.input_context import InputContext, InputOptions
 from strategy.options import CommunicationOptions, RunOptions
-from strategy.placing import Place, moved, on, place_of
+from strategy.placing import Place, moved, on, place_of, there
 from strategy.reduce_op import ReduceOp
 from strategy.reduction import Pack
 from strategy.refusal import Refusal, or_refusal
@@ -288,8 +288,12 @@ class StrategyExtended:
     ) -> Any:
         """Call `fn` as each local replica, which here is one: in this thread."""
         place = self.places[0] if self.devices else None
-        replica_id = np.int32(self.replica_ids[0])
-        with on(place), ReplicaContext(self._strategy, replica_id):
+        return there(place, self._call_alone, fn, args, kwargs)
+
+    def _call_alone(
+        self, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        with ReplicaContext(self._strategy, np.int32(self.replica_ids[0])):
             return fn(*select(0, list(args)), **select(0, dict(kwargs)))
 
     def distribute_values(self, value_fn: Callable[[ValueContext], Any]) -> Any:

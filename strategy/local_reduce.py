@@ -15,7 +15,7 @@ import numpy as np
 
 from strategy.errors import ElementTypeError, StructureError
 from strategy.indexed_slices import IndexedSlices, joined
-from strategy.placing import HOST, cast, on, place_of, together
+from strategy.placing import HOST, cast, place_of, there, together
 from strategy.reduce_op import ReduceOp, mean_dtype
 from strategy.values import Array
 
@@ -38,8 +38,7 @@ def reduced(
     dtype = parts[0].dtype
     check_numbers(dtype, "reduce")
     if accumulate is not None:
-        with on(place_of(parts[0])):
-            total = accumulate(list(parts))
+        total = there(place_of(parts[0]), accumulate, list(parts))
     elif len(parts) == 1:
         total = parts[0]
     else:
@@ -51,11 +50,13 @@ def finished(op: ReduceOp, total: Any, count: int, dtype: np.dtype[Any]) -> Any:
     """Return the result, from the sum of `count` arrays of `dtype`."""
     if op is ReduceOp.SUM:
         return cast(total, dtype)
-    result = mean_dtype(dtype)
-    with on(place_of(total)):
-        if count > 1:
-            total = np.true_divide(total, count, dtype=sum_dtype(result))
-        return total.astype(result, copy=False)
+    return there(place_of(total), _divided, total, count, mean_dtype(dtype))
+
+
+def _divided(total: Any, count: int, dtype: np.dtype[Any]) -> Any:
+    if count > 1:
+        total = np.true_divide(total, count, dtype=sum_dtype(dtype))
+    return total.astype(dtype, copy=False)
 
 
 def wide_sum(parts: Sequence[Any]) -> Any:
@@ -63,14 +64,16 @@ def wide_sum(parts: Sequence[Any]) -> Any:
     wide = sum_dtype(parts[0].dtype)
     if len(parts) == 1:
         return cast(parts[0], wide)
-    parts = together(parts)
-    with on(place_of(parts[0])):
-        total = np.add(parts[0], parts[1], dtype=wide)
-        for part in parts[2:]:
-            if isinstance(total, np.generic):
-                total = np.add(total, part, dtype=wide)
-            else:
-                np.add(total, part, out=total, casting="unsafe")
+    return there(place_of(parts[0]), _added, together(parts), wide)
+
+
+def _added(parts: Sequence[Any], wide: np.dtype[Any]) -> Any:
+    total = np.add(parts[0], parts[1], dtype=wide)
+    for part in parts[2:]:
+        if isinstance(total, np.generic):
+            total = np.add(total, part, dtype=wide)
+        else:
+            np.add(total, part, out=total, casting="unsafe")
     return total
 
 
@@ -86,8 +89,8 @@ def concatenated(parts: Sequence[Any], axis: int) -> Array:
     if any(isinstance(part, IndexedSlices) for part in parts):
         raise NotImplementedError("gather of IndexedSlices is not supported")
     check_dtypes(parts)
-    with on(place_of(parts[0])):
-        return np.concatenate(together(parts), axis)
+    joining: Callable[..., Array] = np.concatenate
+    return there(place_of(parts[0]), joining, together(parts), axis)
 
 
 def check_axis(parts: Sequence[Any], axis: int) -> None:

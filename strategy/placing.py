@@ -12,14 +12,15 @@ will be queued on either.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 import collectives
 
+T = TypeVar("T")
 Place = int | None
 HOST = (np.ndarray, np.generic)
 _nowhere: AbstractContextManager[Any] = nullcontext()
@@ -27,7 +28,7 @@ _nowhere: AbstractContextManager[Any] = nullcontext()
 
 def place_of(array: Any) -> Place:
     """Return where an array is, or IndexedSlices are."""
-    if isinstance(array, HOST):
+    if type(array) is np.ndarray or isinstance(array, HOST):
         return None
     module = sys.modules.get("cupy")
     if module is None:
@@ -65,12 +66,20 @@ def in_use() -> bool:
     return "cupy" in sys.modules
 
 
-def at_first(arrays: Iterable[Any]) -> AbstractContextManager[Any]:
-    """Return what makes the GPU current that the first array on a GPU is on."""
+def first_place(values: Iterable[Any]) -> Place:
+    """Return the GPU that the first array on a GPU is on; None without any."""
     if not in_use():
-        return _nowhere
-    places = map(place_of, arrays)
-    return on(next((place for place in places if place is not None), None))
+        return None
+    places = map(place_of, values)
+    return next((place for place in places if place is not None), None)
+
+
+def there(place: Place, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """Return what a function gives, called with a GPU being the current one."""
+    if place is None:
+        return function(*arguments, **named)
+    with on(place):
+        return function(*arguments, **named)
 
 
 def moved(array: Any, place: Place) -> Any:
@@ -94,18 +103,20 @@ def copied(array: Any, place: Place) -> Any:
     """Return a copy of an array at a place, with memory of its own."""
     if place_of(array) != place:
         return moved(array, place)
-    with on(place):
-        return array.copy()
+    return there(place, array.copy)
 
 
 def cast(array: Any, dtype: np.dtype[Any]) -> Any:
     """Return an array where it is, of another dtype; itself if it has that."""
-    with on(place_of(array)):
-        return array.astype(dtype, copy=False)
+    if array.dtype == dtype:
+        return array
+    return there(place_of(array), array.astype, dtype)
 
 
-def together(arrays: Sequence[Any]) -> list[Any]:
+def together(arrays: Sequence[Any]) -> Sequence[Any]:
     """Return arrays where the first of them is."""
+    if not in_use():
+        return arrays
     place = place_of(arrays[0])
     return [moved(array, place) for array in arrays]
 

@@ -13,7 +13,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike
 
 from strategy import contexts, nest
-from strategy.placing import at_first, on_host, seen
+from strategy.placing import first_place, on_host, seen, there
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -83,8 +83,8 @@ class ArrayLike(NDArrayOperatorsMixin):
         self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any
     ) -> Any:
         given, named = nest.map_structure(_behind, (list(args), dict(kwargs)))
-        with at_first(nest.flatten([given, named])):
-            return func(*given, **named)
+        place = first_place(nest.flatten([given, named]))
+        return there(place, func, *given, **named)
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
@@ -96,8 +96,7 @@ class ArrayLike(NDArrayOperatorsMixin):
             )
         # Python numbers stay numbers: an array of one would widen a float32 operand.
         operands = list(map(_behind, inputs))
-        with at_first(operands):
-            return getattr(ufunc, method)(*operands, **kwargs)
+        return there(first_place(operands), getattr(ufunc, method), *operands, **kwargs)
 
     @property
     def dtype(self) -> np.dtype[Any]:

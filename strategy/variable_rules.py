@@ -163,11 +163,14 @@ def _read_own(variable: Variable) -> Any:
 
 def _read_only(variable: Variable) -> Any:
     """Return the one component that there is, brought to where the replica is."""
-    value, mode = variable.component(0), contexts.current()
-    if mode.replica is None or not in_use():
+    value = variable.component(0)
+    if not in_use():
         return value
+    mode = contexts.current()
     places = mode.strategy.extended.places
-    return moved(value, places[mode.replica.local_index]) if places else value
+    if mode.replica is None or not places:
+        return value
+    return moved(value, places[mode.replica.local_index])
 
 
 def _read_reduced(variable: Variable) -> Any:

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 
 from strategy import contexts
 from strategy.indexed_slices import IndexedSlices
-from strategy.placing import cast, copied, moved, on, place_of
+from strategy.placing import cast, copied, moved, on, place_of, there
 from strategy.reduce_op import VariableAggregation, VariableSynchronization
 from strategy.scatter import NEVER_REDUCED, SCATTERS, Scattered
 from strategy.values import Array, ArrayLike, DistributedValues, local_index, plain
@@ -204,8 +204,7 @@ class Variable(ArrayLike, Scattered, DistributedValues):
         """Change one component and return it."""
         old, place = self._arrays[index], self._places[index]
         new = moved(self.prepared(value), place)
-        with on(place):
-            self._arrays[index] = _frozen(change(old, new))
+        self._arrays[index] = _frozen(there(place, change, old, new))
         return Component(self, index)
 
     def prepared(self, value: Any) -> Any:
