@@ -77,6 +77,7 @@ CALLS = (
     "twin",
     "probe",
     "open_gpus",
+    "warm_up",
 )
 
 

@@ -13,11 +13,12 @@ from collectives import exits, express, forks, recorder, registered, tracefile
 from collectives.algorithms import REDUCING, TABLE
 from collectives.among import among
 from collectives.background import Background
-from collectives.calls import Call, gpus, groups, meeting, points, probing
+from collectives.calls import Call, gpus, groups, meeting, points, probing, warming
 from collectives.calls.pairs import Given, prepare
-from collectives.calls.placing import first_on_device, placed
+from collectives.calls.placing import ONE_SIDED, first_on_device, placed
 from collectives.calls.probing import Mode
 from collectives.calls.staging import Stage
+from collectives.calls.warming import Opened
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
 from collectives.gpu import streams
@@ -224,6 +225,25 @@ class Communicator(Background):
         """Return the smallest number of steps that any rank has to make."""
         return int(self.all_reduce(np.int64(steps), "min"))
 
+    def warm_up(self, device: str | None = None) -> Opened:
+        """Open now what first calls would open, so that none pays for it; collective.
+
+        The window in which the ranks of a host work together takes milliseconds.
+        With `device="cuda"` NCCL is opened too, which takes from tenths of a second to
+        a minute, on the GPU that is current on this rank: make it so before, with
+        `cupy.cuda.Device(n).use()`. Nothing that cannot be had is an error.
+
+        Returns:
+            What there is now, or why it cannot be had.
+
+        Raises:
+            CollectiveTimeoutError: NCCL did not come up before the deadline.
+        """
+        if device == "cuda":
+            self._open_gpus(None)
+        opened: Opened = self._submit(warming.warm_up, device)
+        return opened
+
     def probe(self) -> Mode | None:
         """Measure how memory behaves between the ranks of a host, now; collective.
 
@@ -289,7 +309,7 @@ class Communicator(Background):
         stream: Any = None,
     ) -> Any:
         array = first_on_device(arguments)
-        if array is not None:
+        if array is not None and prepare.__name__ not in ONE_SIDED:
             self._open_gpus(array)
         if array is not None or stream is not None:
             prepare = placed(prepare, stream)

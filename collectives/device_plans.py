@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from collectives.algorithms import AUTO, Algorithm
-from collectives.algorithms.on_device import ALONE, WAYS, refusal
+from collectives.algorithms.on_device import ALONE, WAYS, refusal, unopened
 from collectives.algorithms.stepwise import Task
 from collectives.errors import InvalidArgumentError, UnsupportedError
 from collectives.gpu.arrays import check_writeable, cupy, device_view
@@ -94,6 +94,10 @@ class DevicePlanner(Planner):
         if view.dtype != dtype:
             raise InvalidArgumentError(f"out has dtype {view.dtype}; wanted {dtype}")
         return view.array
+
+    def wants_window(self, collective: str, choice: Choice) -> bool:
+        """Tell whether something must be opened first."""
+        return unopened(choice.algorithm, self.group)
 
     def row(self, collective: str, name: str) -> Algorithm:
         """Return what is known of a way."""

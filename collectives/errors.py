@@ -43,6 +43,10 @@ class BrokenCommunicatorError(CollectiveError, RuntimeError):
     """An earlier call on this communicator timed out or lost a peer."""
 
 
+class DeviceError(CollectiveError, RuntimeError):
+    """A GPU's own library failed in the middle of a call; the group is broken."""
+
+
 class ExhaustedError(CollectiveError, RuntimeError):
     """The MPI has no communicator left for a new group; `close()` some."""
 

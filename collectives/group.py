@@ -141,6 +141,8 @@ class Group:
         """How it agrees across hosts; see spreading.py."""
         self.gpus: Gpus | None = None
         """What the members have for device arrays; None until the first such call."""
+        self.nccl: Any = None
+        """Its `Nccl` (transport/nccl.py), once a call has gone that way."""
         self.pinned = Pinned(arena)
         """Host memory that GPUs copy from and to by themselves."""
         self.at_close: list[Callable[[], None]] = []
@@ -373,7 +375,8 @@ class Group:
         if self.closed:
             return
         self.closed = True
-        for group in list(self.derived):
+        # In one order on all ranks: some of what is closed waits for the others.
+        for group in sorted(self.derived, key=lambda group: group.members):
             group.close()
         while self.at_close:
             self.at_close.pop()()

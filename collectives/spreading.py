@@ -194,7 +194,9 @@ class Spreading:
             if arrived is None:
                 continue
             low, high = min(low, received[0]), max(high, received[1])
-            if ride is not None and received[2] == nbytes:
+            if received[2] != nbytes:
+                low = -1  # no word is negative: nobody may take this for agreement
+            elif ride is not None:
                 _take(ride, step)
         return low == high
 

@@ -45,10 +45,11 @@ def submit(planner: Planner, prepare: Callable[..., Call], *arguments: Any) -> A
         if wrong is not None:
             raise wrong
         note[STATE] = AGREED
-        if call.windowed:
-            call = with_window(planner, prepare, arguments)
-            if call.ride is not None:  # there is no window, and it goes by messages
-                agree(group, call.descriptor, options, call.ride)
+        opened = call.windowed
+        while call.windowed:
+            call = with_window(planner, prepare, arguments, call.opens)
+        if opened and call.ride is not None:  # it goes by messages after all
+            agree(group, call.descriptor, options, call.ride)
         result = call.run()
         if options.check == "full":
             compare(group, name, result, options.timeout_s)

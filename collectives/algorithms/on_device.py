@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from collectives.algorithms import TABLE, Algorithm
+from collectives.algorithms import TABLE, Algorithm, nccl
 from collectives.algorithms.stepwise import Task
 from collectives.gpu import streams
 from collectives.group import Group
 from collectives.kernels import Kernel
+from collectives.opening_nccl import open_nccl
 from collectives.options import Options
 
 
@@ -25,6 +26,8 @@ class Way(NamedTuple):
     """By collective."""
     refusal: Callable[[str, Kernel | None], str]
     """Why it cannot do a collective on such arrays; empty where it can."""
+    open: Callable[[Group, float], None] | None = None
+    """Opens it, before the first call that goes this way; see `open_way`."""
 
 
 def alone(task: Task) -> None:
@@ -41,7 +44,7 @@ def nothing(task: Task) -> None:
     streams.finish(task.group, task.timeout_s)
 
 
-ALONE = "alone"
+ALONE, NCCL = "alone", "nccl"
 WAYS: dict[str, Way] = {
     ALONE: Way(
         {
@@ -55,6 +58,7 @@ WAYS: dict[str, Way] = {
         },
         lambda collective, kernel: "",
     ),
+    NCCL: Way(nccl.ROWS, nccl.refusal, open_nccl),
 }
 
 
@@ -78,3 +82,18 @@ def refusal(
         return "a function as op is called with host arrays"
     assert group.gpus is not None, "the ranks have told each other what they have"
     return group.gpus.refusals.get(way, "") or WAYS[way].refusal(collective, kernel)
+
+
+def unopened(way: str, group: Group) -> bool:
+    """Tell whether something is to be opened before a call can go a way."""
+    assert group.gpus is not None, "the ranks have told each other what they have"
+    return WAYS[way].open is not None and way not in group.gpus.opened
+
+
+def open_way(way: str, group: Group, timeout_s: float) -> None:
+    """Open a way; once, by all members. What fails on one is refused to all."""
+    assert group.gpus is not None, "the ranks have told each other what they have"
+    open_it = WAYS[way].open
+    if open_it is not None:
+        open_it(group, timeout_s)
+        group.gpus.opened.add(way)

@@ -17,11 +17,14 @@ import numpy as np
 
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
+from collectives.group import Group
 from collectives.kernels import Array
 from collectives.opening import open_window
 from collectives.partition import bounds_of, even_bounds
 from collectives.plans import Plan, Planner
 from collectives.spreading import Ride
+
+Open = Callable[[Group, float], None]
 
 
 class Call(NamedTuple):
@@ -32,7 +35,9 @@ class Call(NamedTuple):
     ride: Ride | None = None
     """What has been combined already when `run` is called."""
     windowed: bool = False
-    """Whether the group should have a window, if it has none yet."""
+    """Whether the group should first have something that it lacks, such as a window."""
+    opens: Open = open_window
+    """What makes that, or finds out that there is none; called on all ranks."""
 
 
 def moving(planner: Planner, plan: Plan, array: Array, out: Any) -> Call:
@@ -47,7 +52,10 @@ def moving(planner: Planner, plan: Plan, array: Array, out: Any) -> Call:
 
 
 def with_window(
-    planner: Planner, prepare: Callable[..., Call], arguments: Sequence[Any]
+    planner: Planner,
+    prepare: Callable[..., Call],
+    arguments: Sequence[Any],
+    opens: Open = open_window,
 ) -> Call:
     """Open the group's window, and prepare once more what all have agreed on.
 
@@ -55,7 +63,7 @@ def with_window(
         UnsupportedError: there is none, and the caller wants no other way.
     """
     group, timeout_s = planner.group, planner.options.timeout_s
-    open_window(group, timeout_s)
+    opens(group, timeout_s)
     for plans in group.plans.values():
         plans.clear()
     call = prepare(planner, *arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import nullcontext
 from typing import Any
 
 from collectives.algorithms.small import all_gather_bytes
@@ -22,9 +23,9 @@ def without_asking(group: Group) -> Gpus | None:
 
 
 def open_gpus(planner: Planner, array: Any) -> Call:
-    """Let all ranks know what each has: the GPU of an array that it has at hand."""
+    """Let all ranks know what each has: the GPU of an array, or the current one."""
     group = planner.group
-    with streams.using(device_view(array).array):
+    with nullcontext() if array is None else streams.using(device_view(array).array):
         mine = own()
 
     def run() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from inspect import signature
 from typing import Any
 
 from collectives.algorithms import REDUCING, TABLE
+from collectives.algorithms.on_device import open_way
 from collectives.calls import Call
 from collectives.calls.pipelining import STAGED, pipelined, worth_it
 from collectives.calls.staging import staged
@@ -63,10 +64,14 @@ def placed(prepare: Callable[..., Call], stream: Any) -> Callable[..., Call]:
                 if "algorithm" in given:
                     given["algorithm"] = way.algorithm
                 call = prepare(DevicePlanner(planner, way), **given)
+                call = call._replace(opens=partial(open_way, way.algorithm))
 
         def run() -> Any:
             with _at(view, stream):
-                return call.run()
+                result = call.run()
+                # What a way has left may be copied once more, into the caller's layout.
+                streams.finish(planner.group, planner.options.timeout_s)
+                return result
 
         return call._replace(run=run)
 

@@ -36,6 +36,13 @@ def all_reduce(
     array = planner.array(x)
     if out is SHARED:
         return _sharing(planner, array, op, algorithm)
+    return _reducing(planner, array, op, out, algorithm)
+
+
+def _reducing(
+    planner: Planner, array: Array, op: Op, out: Any, algorithm: str | None
+) -> Call:
+    """Return the call whose result each rank has for itself."""
     plan = planner.plan("all_reduce", array, op, -1, algorithm)
     if not planner.group.joining:
         if plan.mail is not None:
@@ -83,8 +90,7 @@ def _sharing(planner: Planner, array: Array, op: Op, algorithm: str | None) -> C
     if group.joining:
         raise UnsupportedError("out=SHARED inside a join")
     if group.size == 1 or not group.one_board or group.no_window:
-        plan = planner.plan("all_reduce", array, op, -1, algorithm)
-        call = moving(planner, plan, array, None)
+        call = _reducing(planner, array, op, None, algorithm)
         return call._replace(run=lambda: SharedResult(call.run(), None))
     if algorithm not in (None, AUTO, SHARED_ALGORITHM):
         raise UnsupportedError(f"out=SHARED by {algorithm}; it goes by shared")

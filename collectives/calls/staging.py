@@ -15,13 +15,21 @@ import numpy as np
 from collectives.calls import Call
 from collectives.errors import UnsupportedError
 from collectives.gpu import streams
-from collectives.gpu.arrays import check_writeable, cupy, device_view, on_device
+from collectives.gpu.arrays import (
+    check_writeable,
+    cupy,
+    device_view,
+    knows,
+    on_device,
+)
 from collectives.kernels import Array, check_op
 from collectives.plans import Planner
 from collectives.registered import SHARED
 
 IN_PLACE = ("all_reduce", "broadcast")
 """Calls whose result has the shape of what is given: it may take that one's place."""
+AT_ROOT = ("reduce", "gather")
+"""Calls that give the other ranks nothing."""
 
 
 class Target(NamedTuple):
@@ -54,9 +62,10 @@ def staged(
         raise UnsupportedError("out=SHARED with arrays on a GPU")
     for name, value in arguments.items():
         arguments[name] = stage.targets(value) if name == "out" else stage.host(value)
-    if out is None and on_device(source):
+    nothing = prepare.__name__ in AT_ROOT and arguments["root"] != planner.group.rank
+    if out is None and on_device(source) and not nothing:
         host = arguments["x"]
-        if host.dtype.kind not in "biufc":
+        if not knows(host.dtype):
             raise UnsupportedError(
                 f"dtype {host.dtype} without out: CuPy, which would hold the result, "
                 "does not know it"

@@ -52,6 +52,16 @@ def cupy() -> Any:
     return module
 
 
+@cache
+def knows(dtype: np.dtype[Any]) -> bool:
+    """Tell whether CuPy can hold elements of a dtype: bfloat16 from version 14 on."""
+    try:
+        cupy().empty(0, dtype)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def on_device(value: Any) -> bool:
     """Tell whether a value is an array in the memory of a GPU; imports nothing."""
     if isinstance(value, HOST):

@@ -28,6 +28,8 @@ class Gpus:
     """Of each rank's GPU."""
     refusals: dict[str, str] = field(default_factory=dict)
     """By the name of a way: why it cannot be had; what can is not in here."""
+    opened: set[str] = field(default_factory=set)
+    """The ways for which nothing is left to be opened."""
 
 
 def own() -> Own:

@@ -39,7 +39,8 @@ def finish(
     Raises:
         TimedOut, PeerLost: see `Group.wait`.
     """
-    wait_for(waiting, _mark(), timeout_s, health)
+    if not cupy().cuda.get_current_stream().done:
+        wait_for(waiting, _mark(), timeout_s, health)
 
 
 def wait_for(

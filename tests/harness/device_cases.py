@@ -16,7 +16,8 @@ import numpy as np
 import collectives
 from collectives import Communicator, UnsupportedError
 from collectives.algorithms import native
-from collectives.algorithms.on_device import WAYS
+from collectives.algorithms.on_device import ALONE, WAYS
+from collectives.calls.placing import ONE_SIDED
 from harness.arrays import KIND_OF, digest_of, dtype_of, equal
 from harness.cases import IN_PLACE, NEW, ops_of
 from harness.makers import COLLECTIVES, SHAPES, Case
@@ -39,9 +40,9 @@ of the host by turns."""
 def ways(collective: str, size: int) -> tuple[str, ...]:
     """Return the names of the ways of a collective, on so many ranks."""
     named = [way for way, told in WAYS.items() if collective in told.rows]
-    if size > 1:
-        named.remove("alone")
-    return (*named, AUTO, HOST)
+    if collective in ONE_SIDED:
+        named = []
+    return (*(way for way in named if way != ALONE or size == 1), AUTO, HOST)
 
 
 # --- layouts: the same elements on the device, laid out in different ways ------------
@@ -109,19 +110,25 @@ PLACES: dict[str, Any] = {"contiguous": _contiguous, "view": _view}
 # --- cases ---------------------------------------------------------------------------
 
 
-def cases(collective: str, way: str, dtype: str, *, full: bool, size: int) -> list[Case]:
-    """Return the cases of one cell: all, or of each op and of each layout one."""
+def cases(
+    collective: str, way: str, dtype: str, *, full: bool, size: int
+) -> list[Case]:
+    """Return the cases of one cell: all, or one of each op.
+
+    The layouts go round, from dtype to dtype; with whatever a call takes by itself, each
+    dtype has all of them.
+    """
     cell = (collective, way, dtype)
     lot, turn = Random(str(cell)), count()
     turns = COLLECTIVES[collective].turns(size)
-    ops = ops_of(collective, dtype)
-    names = list(LAYOUTS)
-    lot.shuffle(names)
+    ops, names = ops_of(collective, dtype), list(LAYOUTS)
     if full:
         pairs = list(product(ops, names))
     else:
-        number = max(len(ops), len(names))
-        pairs = list(islice(zip(cycle(ops), cycle(names), strict=False), number))
+        first = 2 * ON_DEVICE.index(dtype) % len(names)
+        number = max(len(ops), len(names) if way == AUTO else 2)
+        layouts = islice(cycle(names), first, None)
+        pairs = list(islice(zip(cycle(ops), layouts, strict=False), number))
     made = []
     for op, layout in pairs:
         combinations = [

@@ -35,10 +35,9 @@ def install(places: str, hosts: str = "") -> None:
     double_setup.install()
 
 
-def each_its_own(places: str, size: int) -> bool:
-    """Tell whether no rank of so many lacks a device or shares one."""
-    used = places.split(",")[:size]
-    return len(set(used)) == size and all(place.isdigit() for place in used)
+def all_have(places: list[str]) -> bool:
+    """Tell whether every rank has a device."""
+    return all(place.isdigit() for place in places)
 
 
 def misuse() -> list[str]:

@@ -53,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ranks(*sizes): run only on so many ranks")
     config.addinivalue_line("markers", "full: run only with --full")
     config.addinivalue_line("markers", "gpus: only with --gpus")
+    config.addinivalue_line("markers", "gpu_all: only where every rank has a GPU")
     config.addinivalue_line("markers", "gpu_each: only where each rank has its own GPU")
     config.addinivalue_line("markers", "one_host: not with --hosts")
     # A rank that fails alone leaves the others in a collective: they must give up well
@@ -186,7 +187,10 @@ def _is_chosen(item: pytest.Item, size: int, told: Any) -> bool:
         return False
     if not told.gpus and item.get_closest_marker("gpus") is not None:
         return False
-    alone = gpus.each_its_own(told.gpus, size)
+    used = told.gpus.split(",")[:size]
+    if not gpus.all_have(used) and item.get_closest_marker("gpu_all") is not None:
+        return False
+    alone = gpus.all_have(used) and len(set(used)) == size
     if not alone and item.get_closest_marker("gpu_each") is not None:
         return False
     ranks = item.get_closest_marker("ranks")

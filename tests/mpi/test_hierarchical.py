@@ -1,41 +1,13 @@
 """Two levels on pretended hosts: many rounds, odd lengths, any placement of ranks."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from harness.cases import impossible
-from harness.plugin import those_on
 
-import collectives
-from collectives import SHARED, Options, UnsupportedError, startup
+from collectives import SHARED, UnsupportedError
 from collectives.algorithms import REDUCING, TABLE
 
-# The host of each rank, by the number of ranks.
-PLACEMENTS = {
-    1: [(0,)],
-    2: [(0, 1), (0, 0)],
-    3: [(0, 0, 1), (0, 1, 0), (0, 1, 2)],
-    4: [(0, 0, 1, 1), (0, 1, 0, 1), (0, 0, 0, 1), (0, 1, 2, 2)],
-    5: [(0, 0, 1, 2, 2), (0, 1, 0, 1, 0), (1, 0, 2, 2, 1)],
-}
 NAMES = ("hierarchical", "hierarchical_copy")
-SEGMENT = 1 << 12  # bytes: many rounds of short arrays
-
-
-@pytest.fixture(params=range(max(map(len, PLACEMENTS.values()))))
-def ranks(request, comm):
-    """Return a communicator on pretended hosts, where all goes in many rounds."""
-    placements = PLACEMENTS[comm.size]
-    host_of = placements[request.param % len(placements)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(startup, "_those_on_this_host", partial(those_on, host_of))
-        made = collectives.from_mpi(
-            comm.mpi, Options(timeout_s=30, segment_bytes=SEGMENT)
-        )
-    assert len(made.topology.hosts) == len(set(host_of))
-    yield made
-    made.close()
 
 
 def numbers(rank, size, dtype="float32"):

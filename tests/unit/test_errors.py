@@ -12,6 +12,7 @@ BUILTINS = {
     "CollectiveTimeoutError": TimeoutError,
     "PeerFailedError": ConnectionError,
     "BrokenCommunicatorError": RuntimeError,
+    "DeviceError": RuntimeError,
     "ExhaustedError": RuntimeError,
     "LaunchError": RuntimeError,
 }

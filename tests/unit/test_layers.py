@@ -19,8 +19,8 @@ LAYERS = {
         "gpu narrow narrow_loops handles recorder tracefile cycles forks window racing "
         "laid registered",
         "costs moves tables topology lanes transport farewell rollcall group",
-        "algorithms eligibility selection running deriving opening leaving missing "
-        "spreading",
+        "algorithms eligibility selection running deriving opening opening_nccl "
+        "leaving missing spreading",
         "packing pickling plans device_plans gradient_packs",
         "calls agreement verdicts contents joining",
         "communicator methods background outsider submission among express "

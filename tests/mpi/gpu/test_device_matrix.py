@@ -8,7 +8,7 @@ from harness.cases import segmented
 from harness.device_cases import AUTO, HOST, ON_DEVICE, cases, impossible, run, ways
 
 import collectives
-from collectives.algorithms.on_device import WAYS
+from collectives.algorithms.on_device import ALONE, WAYS
 
 pytestmark = pytest.mark.gpus
 
@@ -91,6 +91,6 @@ def test_enough_results_were_compared(comm, request):
         return
     refused = comm._group.gpus.refusals
     for way in (*WAYS, AUTO, HOST):
-        if way in refused or (way == "alone" and comm.size > 1):
+        if way in refused or (way == ALONE and comm.size > 1):
             continue
         assert COMPARED[way] >= FLOOR, f"{COMPARED[way]} results by {way}"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from harness.objections import noted, refused
 
-pytestmark = pytest.mark.gpus
+pytestmark = [pytest.mark.gpus, pytest.mark.gpu_all]
 
 
 @pytest.fixture

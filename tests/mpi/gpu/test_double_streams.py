@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from harness.objections import refused
 
-pytestmark = pytest.mark.gpus
+pytestmark = [pytest.mark.gpus, pytest.mark.gpu_all]
 
 
 @pytest.fixture

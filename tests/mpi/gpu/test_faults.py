@@ -13,7 +13,7 @@ import collectives
 from collectives.calls import staging
 from collectives.gpu import streams
 
-pytestmark = [pytest.mark.gpus, pytest.mark.ranks(2, 3, 4)]
+pytestmark = [pytest.mark.gpus, pytest.mark.gpu_all, pytest.mark.ranks(2, 3, 4)]
 
 
 @pytest.fixture
