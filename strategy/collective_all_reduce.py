@@ -217,7 +217,8 @@ class CollectiveAllReduce(CrossDeviceOps):
                 wait = partial(self._arrived, op, share, handle, home)
             sizes.append(share.nbytes)
             under_way.append((share.places, wait))
-        self._note(op, merged, len(values), sizes, len(values[0]))
+        place = place_of(given[0][0]) if given else None
+        self._note(op, merged, len(values), sizes, len(values[0]), place)
         return under_way
 
     def _combined(
@@ -259,7 +260,8 @@ class CollectiveAllReduce(CrossDeviceOps):
             for at, total in zip(share.places, totals, strict=True):
                 results[at] = total
             sizes.append(share.nbytes)
-        self._note(op, options, len(values), sizes, len(values[0]))
+        place = place_of(given[0][0])
+        self._note(op, options, len(values), sizes, len(values[0]), place)
         return results
 
     def _alike(
@@ -351,13 +353,15 @@ class CollectiveAllReduce(CrossDeviceOps):
         tensors: int,
         sizes: Sequence[int],
         replicas: int = 1,
+        place: Place = None,
     ) -> None:
         comm, name = self._comm, _name(options)
+        device = "cpu" if place is None else "cuda"
 
         def choose(nbytes: int) -> str:
             if name is not None or comm is None:
                 return name or "local"
-            return comm.choose("all_reduce", nbytes).algorithm
+            return comm.choose("all_reduce", nbytes, device=device).algorithm
 
         self.last = Communication(
             op,

@@ -247,6 +247,23 @@ def test_nccl_between_all_ranks_or_none(comm):
     assert strategy.reduce("SUM", np.ones(2), axis=None).tolist() == [comm.size] * 2
 
 
+def test_what_moved_arrays_is_told(comm):
+    strategy = distribute.MultiWorkerMirroredStrategy()
+
+    def replica(array):
+        return distribute.get_replica_context().all_reduce("SUM", array)
+
+    strategy.run(lambda: replica(here(np.ones(1000, np.float32))))
+    used = strategy.extended.last_communication
+    choice = comm.choose("all_reduce", 4000, device="cuda")
+    assert used.algorithms == (choice.algorithm,)
+    shared = len(collectives.gpu.visible_devices()) < comm.size
+    assert (choice.algorithm == "nccl") is (comm.size > 1 and not shared), choice
+    strategy.run(lambda: replica(np.ones(1000, np.float32)))
+    choice = comm.choose("all_reduce", 4000)
+    assert strategy.extended.last_communication.algorithms == (choice.algorithm,)
+
+
 def test_ring_goes_by_way_of_the_host(comm):
     options = distribute.CommunicationOptions(implementation="RING")
     strategy = distribute.MultiWorkerMirroredStrategy(communication_options=options)
