@@ -96,7 +96,8 @@ def without_gpus(with_gpu: tuple[bool, ...]) -> Gpus:
     return Gpus(refusals=dict.fromkeys(DEVICE_WAYS, reason))
 
 
-DEVICE_WAYS = ("nccl", "cuda_ipc", "cuda_aware", "staged", "hierarchical")
+STAGED = "staged"
+DEVICE_WAYS = ("nccl", "cuda_ipc", "cuda_aware", STAGED, "hierarchical")
 
 
 def uuid_of(runtime: Any, device: int) -> str:
