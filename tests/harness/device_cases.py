@@ -123,8 +123,8 @@ def cases(
 ) -> list[Case]:
     """Return the cases of one cell: all, or one of each op.
 
-    The layouts go round, from dtype to dtype; with whatever a call takes by itself, each
-    dtype has all of them.
+    The layouts go round, from dtype to dtype; with whatever a call takes by itself,
+    each dtype has all of them.
     """
     cell = (collective, way, dtype)
     lot, turn = Random(str(cell)), count()
