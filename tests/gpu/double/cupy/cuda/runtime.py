@@ -475,11 +475,7 @@ def streamGetPriority(stream: int) -> int:
 
 
 def streamDestroy(stream: int) -> None:
-    """Forget a stream; what is pending on it is still done, some time."""
-    with _engine.LOCK:
-        queue = _engine.QUEUES.pop(stream)
-        if queue.pending:
-            _engine.QUEUES["destroyed", stream] = queue
+    _engine.destroy(stream)
 
 
 def streamSynchronize(stream: int) -> None:
