@@ -96,7 +96,9 @@ def without_gpus(with_gpu: tuple[bool, ...]) -> Gpus:
     return Gpus(refusals=dict.fromkeys(DEVICE_WAYS, reason))
 
 
-DEVICE_WAYS = ("nccl", "cuda_ipc", "cuda_aware", "staged", "hierarchical")
+DEVICE_WAYS = (
+    *("nccl", "cuda_ipc", "nccl_exchange", "cuda_aware", "staged", "hierarchical"),
+)
 
 
 def uuid_of(runtime: Any, device: int) -> str:
