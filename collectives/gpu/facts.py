@@ -97,7 +97,14 @@ def without_gpus(with_gpu: tuple[bool, ...]) -> Gpus:
 
 
 STAGED = "staged"
-DEVICE_WAYS = ("nccl", "cuda_ipc", "cuda_aware", STAGED, "hierarchical")
+DEVICE_WAYS = (
+    "nccl",
+    "cuda_ipc",
+    "nccl_exchange",
+    "hierarchical",
+    "cuda_aware",
+    STAGED,
+)
 
 
 def uuid_of(runtime: Any, device: int) -> str:
