@@ -7,6 +7,7 @@ and what has been opened by then is closed again, before anybody frees it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -34,35 +35,57 @@ from collectives.transport.device_window import DeviceWindow
 R = TypeVar("R")
 
 SLOT_BYTES = 64 << 20  # a copy of it takes longer than a hand-over; not measured here
+PART = 8  # of what is left of the memory, for the slots of all ranks on a device
 WAY = "cuda_ipc"
 PROBED = np.dtype(np.int64)
-PROBED_SIZE = 1000
+PROBED_SIZE = 100
 
 
-def why_not(group: Group, timeout_s: float) -> str:
-    """Return why the ranks cannot use each other's device memory; empty if they can.
+def open_ipc(group: Group, timeout_s: float) -> None:
+    """Make the group's window in the memory of GPUs; once, by all members.
 
-    By trying: each writes into a window of its own device, and all add up what they
-    find in it. Collective; what it has made is gone afterwards.
+    Afterwards `group.device_window` is there, or `group.gpus.refusals` says, on all
+    ranks, why it is not. What the driver promises is not believed: each rank writes
+    into its part, and all add up what they find.
     """
+    gpus = group.gpus
+    assert gpus is not None, "the ranks have told each other what they have"
     if group.window is None and not group.no_window:
         open_host_window(group, timeout_s)
-        for plans in group.plans.values():
-            plans.clear()
+    with cupy().cuda.Device(gpus.device):
+        window, reason = _tried(group, timeout_s)
+    if window is None:
+        gpus.refusals[WAY] = reason
+    else:
+        group.device_window = window
+        group.at_close.append(window.free)
+
+
+def _tried(group: Group, timeout_s: float) -> tuple[DeviceWindow | None, str]:
+    """Return a window that works, or why there is none; the same on all ranks."""
     if group.window is None:
-        return group.no_window
+        return None, group.no_window
     places = all_gather_bytes(group, namespaces(), timeout_s)
     apart = [rank for rank, place in enumerate(places) if place != places[0]]
     if apart:
-        return f"ranks {apart} are in other containers than rank 0"
-    window, reason = open_window(group, BLOCK_BYTES // 2, timeout_s)
+        return None, f"ranks {apart} are in other containers than rank 0"
+    window, reason = _open_window(group, _slot_bytes(group, timeout_s), timeout_s)
     if window is None:
-        return reason
-    _, reason = _all(group, lambda: _write(window, group), timeout_s)
-    if not reason:
-        _, reason = _all(group, lambda: _read(window, group), timeout_s)
-    close_window(group, window, timeout_s)
-    return reason
+        return None, reason
+    for step in (_write, _read):
+        _, reason = _all(group, partial(step, window, group), timeout_s)
+        if reason:
+            _close_window(group, window, timeout_s)
+            return None, reason
+    return window, ""
+
+
+def _slot_bytes(group: Group, timeout_s: float) -> int:
+    """Return how large slots may be: the same on all ranks, a small part of what is."""
+    left = cupy().cuda.runtime.memGetInfo()[0]
+    share = np.array([left // (PART * group.size)], np.int64)
+    least = int(all_gather_rows(group, share, timeout_s).min())
+    return min(SLOT_BYTES, max(1, least // BLOCK_BYTES) * BLOCK_BYTES)
 
 
 def _write(window: DeviceWindow, group: Group) -> None:
@@ -81,7 +104,7 @@ def _read(window: DeviceWindow, group: Group) -> None:
         raise OSError(f"found {found[found != wanted][0]} instead of {wanted}")
 
 
-def open_window(
+def _open_window(
     group: Group, slot_bytes: int, timeout_s: float
 ) -> tuple[DeviceWindow | None, str]:
     """Make a window of the members' current devices, or say why that cannot be."""
@@ -116,33 +139,12 @@ def _open(mine: Exported, offers: list[bytes]) -> list[Exported | Opened]:
     return memory
 
 
-def close_window(group: Group, window: DeviceWindow, timeout_s: float) -> None:
+def _close_window(group: Group, window: DeviceWindow, timeout_s: float) -> None:
     """Close the parts of the peers; when all have done so, free the own one."""
     streams.finish(group, timeout_s)
     window.leave()
     group.hand_over(timeout_s)
     window.free()
-
-
-def window_of(group: Group, timeout_s: float) -> DeviceWindow | None:
-    """Return the group's window; made at the first call that wants it.
-
-    None where some rank's device has no memory for it; then this way is not to be had
-    any more.
-    """
-    assert group.gpus is not None, "the ranks have told each other what they have"
-    if group.device_window is None and WAY not in group.gpus.refusals:
-        left = cupy().cuda.runtime.memGetInfo()[0]
-        share = np.array([left // (8 * group.size)], np.int64)
-        least = int(all_gather_rows(group, share, timeout_s).min())
-        whole = max(1, least // BLOCK_BYTES) * BLOCK_BYTES
-        slot_bytes = min(SLOT_BYTES, whole)
-        group.device_window, reason = open_window(group, slot_bytes, timeout_s)
-        if group.device_window is None:
-            group.gpus.refusals[WAY] = f"there is no window: {reason}"
-        else:
-            group.at_close.append(group.device_window.free)
-    return group.device_window
 
 
 def _all(group: Group, step: Callable[[], R], timeout_s: float) -> tuple[R | None, str]:

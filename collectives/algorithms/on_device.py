@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from collectives.algorithms import TABLE, Algorithm, cuda_ipc, nccl
+from collectives.algorithms.device_window import open_ipc
 from collectives.algorithms.stepwise import Task
 from collectives.gpu import streams
 from collectives.group import Group
@@ -44,7 +45,7 @@ def nothing(task: Task) -> None:
     streams.finish(task.group, task.timeout_s)
 
 
-ALONE, NCCL = "alone", "nccl"
+ALONE, NCCL, IPC = "alone", "nccl", "cuda_ipc"
 WAYS: dict[str, Way] = {
     ALONE: Way(
         {
@@ -59,7 +60,7 @@ WAYS: dict[str, Way] = {
         lambda collective, kernel: "",
     ),
     NCCL: Way(nccl.ROWS, nccl.refusal, open_nccl),
-    "cuda_ipc": Way(cuda_ipc.ROWS, cuda_ipc.refusal),
+    IPC: Way(cuda_ipc.ROWS, cuda_ipc.refusal, open_ipc),
 }
 
 
