@@ -16,7 +16,12 @@ from collectives.among import among
 from collectives.background import Background
 from collectives.calls import Call, gpus, groups, meeting, points, probing, warming
 from collectives.calls.pairs import Given, prepare
-from collectives.calls.placing import ONE_SIDED, first_on_device, placed
+from collectives.calls.placing import (
+    ONE_SIDED,
+    explain_way,
+    first_on_device,
+    placed,
+)
 from collectives.calls.probing import Mode
 from collectives.calls.staging import Stage
 from collectives.calls.warming import Opened
@@ -107,7 +112,12 @@ class Communicator(Background):
         return Communicator(self._group, self.options.changed(**changes), owner=False)
 
     def choose(
-        self, collective: str, nbytes: int, dtype: Any = np.float32, op: str = "sum"
+        self,
+        collective: str,
+        nbytes: int,
+        dtype: Any = np.float32,
+        op: str = "sum",
+        device: str = "cpu",
     ) -> Choice:
         """Return the algorithm that a call would get, and why: a `Choice`.
 
@@ -119,7 +129,11 @@ class Communicator(Background):
             nbytes: size of the caller's array.
             dtype: its dtype.
             op: for reductions; ignored otherwise.
+            device: `cuda` for an array on a GPU. What the ranks have there is known
+                once a call with such an array has been made.
         """
+        if device not in ("cpu", "cuda"):
+            raise InvalidArgumentError(f"device is {device!r}; wanted cpu or cuda")
         if not isinstance(collective, str) or collective not in TABLE:
             raise InvalidArgumentError(
                 f"unknown collective {collective!r}; known: {' '.join(TABLE)}"
@@ -131,7 +145,10 @@ class Communicator(Background):
         if collective in REDUCING:
             kernel = kernel_for(op, dtype)
             travelling = nbytes // dtype.itemsize * kernel.work_dtype.itemsize
-        return self._planner.explain(collective, travelling, kernel)
+        choice = self._planner.explain(collective, travelling, kernel)
+        if device == "cpu":
+            return choice
+        return explain_way(self._planner, collective, kernel, choice)
 
     def close(self) -> None:
         """Wait until all ranks close, then give up everything; may be called twice.

@@ -8,14 +8,16 @@ of the host (calls/staging.py), by any algorithm of `TABLE`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
-from collectives.algorithms import TABLE, Algorithm, cuda_ipc, nccl
+from collectives.algorithms import TABLE, Algorithm, cuda_aware, cuda_ipc, nccl
 from collectives.algorithms.device_window import open_ipc
 from collectives.algorithms.stepwise import Task
 from collectives.gpu import streams
 from collectives.group import Group
 from collectives.kernels import Kernel
+from collectives.opening_aware import open_cuda_aware
 from collectives.opening_nccl import open_nccl
 from collectives.options import Options
 
@@ -29,6 +31,8 @@ class Way(NamedTuple):
     """Why it cannot do a collective on such arrays; empty where it can."""
     open: Callable[[Group, float], None] | None = None
     """Opens it, before the first call that goes this way; see `open_way`."""
+    operations: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """What of the MPI must have been proved, by collective."""
 
 
 def alone(task: Task) -> None:
@@ -61,6 +65,9 @@ WAYS: dict[str, Way] = {
     ),
     NCCL: Way(nccl.ROWS, nccl.refusal, open_nccl),
     IPC: Way(cuda_ipc.ROWS, cuda_ipc.refusal, open_ipc),
+    "cuda_aware": Way(
+        cuda_aware.ROWS, cuda_aware.refusal, open_cuda_aware, cuda_aware.OPERATIONS
+    ),
 }
 
 
@@ -83,7 +90,12 @@ def refusal(
     if kernel is not None and kernel.op.startswith("callable"):
         return "a function as op is called with host arrays"
     assert group.gpus is not None, "the ranks have told each other what they have"
-    return group.gpus.refusals.get(way, "") or WAYS[way].refusal(collective, kernel)
+    unproved = map(group.gpus.proof.get, WAYS[way].operations.get(collective, ()))
+    return (
+        group.gpus.refusals.get(way, "")
+        or WAYS[way].refusal(collective, kernel)
+        or next(filter(None, unproved), "")
+    )
 
 
 def unopened(way: str, group: Group) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from collectives.algorithms.small import all_gather_bytes
 from collectives.calls import Call
 from collectives.descriptor import Descriptor
-from collectives.gpu import streams
+from collectives.gpu import proving, streams
 from collectives.gpu.arrays import device_view
 from collectives.gpu.facts import Gpus, Own, agreed, own, without_gpus
 from collectives.group import Group
@@ -26,7 +26,7 @@ def open_gpus(planner: Planner, array: Any) -> Call:
     """Let all ranks know what each has: the GPU of an array, or the current one."""
     group = planner.group
     with nullcontext() if array is None else streams.using(device_view(array).array):
-        mine = own()
+        mine = own(_unaware(group))
 
     def run() -> None:
         told = all_gather_bytes(group, pickle.dumps(mine), planner.options.timeout_s)
@@ -34,3 +34,10 @@ def open_gpus(planner: Planner, array: Any) -> Call:
         group.gpus = agreed(group.rank, everyone, len(group.topology.hosts))
 
     return Call(Descriptor("open_gpus"), run)
+
+
+def _unaware(group: Group) -> str:
+    """Return why the MPI, as it says, may not be given device pointers, or empty."""
+    if group.native is None:
+        return "there is no MPI"
+    return proving.word(proving.library())
