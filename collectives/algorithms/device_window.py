@@ -36,17 +36,17 @@ R = TypeVar("R")
 
 SLOT_BYTES = 64 << 20  # a copy of it takes longer than a hand-over; not measured here
 PART = 8  # of what is left of the memory, for the slots of all ranks on a device
-WAY = "cuda_ipc"
+IPC, HIERARCHICAL = "cuda_ipc", "hierarchical"
 PROBED = np.dtype(np.int64)
 PROBED_SIZE = 100
 
 
 def open_ipc(group: Group, timeout_s: float) -> None:
-    """Make the group's window in the memory of GPUs; once, by all members.
+    """Make the group's windows in the memory of GPUs, one a host; by all members.
 
     Afterwards `group.device_window` is there, or `group.gpus.refusals` says, on all
-    ranks, why it is not. What the driver promises is not believed: each rank writes
-    into its part, and all add up what they find.
+    ranks, why there is none on some host. What the driver promises is not believed:
+    each rank writes into its part, and all of a host add up what they find.
     """
     gpus = group.gpus
     assert gpus is not None, "the ranks have told each other what they have"
@@ -55,7 +55,8 @@ def open_ipc(group: Group, timeout_s: float) -> None:
     with cupy().cuda.Device(gpus.device):
         window, reason = _tried(group, timeout_s)
     if window is None:
-        gpus.refusals[WAY] = reason
+        one_host = group.topology.local_size == group.size
+        gpus.refusals[IPC if one_host else HIERARCHICAL] = reason
     else:
         group.device_window = window
         group.at_close.append(window.free)
@@ -66,9 +67,12 @@ def _tried(group: Group, timeout_s: float) -> tuple[DeviceWindow | None, str]:
     if group.window is None:
         return None, group.no_window
     places = all_gather_bytes(group, namespaces(), timeout_s)
-    apart = [rank for rank, place in enumerate(places) if place != places[0]]
+    host_of = group.topology.host_of
+    first = [host_of.index(host) for host in host_of]  # rank on the same host
+    apart = [rank for rank, one in enumerate(first) if places[rank] != places[one]]
     if apart:
-        return None, f"ranks {apart} are in other containers than rank 0"
+        peer = first[apart[0]]
+        return None, f"ranks {apart} are in other containers than rank {peer}"
     window, reason = _open_window(group, _slot_bytes(group, timeout_s), timeout_s)
     if window is None:
         return None, reason
@@ -90,7 +94,8 @@ def _slot_bytes(group: Group, timeout_s: float) -> int:
 
 def _write(window: DeviceWindow, group: Group) -> None:
     """Fill the own slot with this rank's number, from 1."""
-    window.slots(PROBED)[0][group.rank][:PROBED_SIZE] = group.rank + 1
+    place = group.topology.local_rank
+    window.slots(PROBED)[0][place][:PROBED_SIZE] = group.rank + 1
     cupy().cuda.get_current_stream().synchronize()
 
 
@@ -99,7 +104,7 @@ def _read(window: DeviceWindow, group: Group) -> None:
     slots = [slot[:PROBED_SIZE] for slot in window.slots(PROBED)[0]]
     total = cupy().empty(PROBED_SIZE, PROBED)
     slice_sum.slice_sum(kernel_for("sum", PROBED), PROBED, slots, [total])
-    found, wanted = total.get(), group.size * (group.size + 1) // 2
+    found, wanted = total.get(), sum(rank + 1 for rank in group.topology.local_ranks)
     if (found != wanted).any():
         raise OSError(f"found {found[found != wanted][0]} instead of {wanted}")
 
@@ -112,10 +117,12 @@ def _open_window(
     if not reason:
         assert mine is not None
         offers = all_gather_bytes(group, mine.offer, timeout_s)
-        memory, reason = _all(group, lambda: _open(mine, offers), timeout_s)
+        here = [offers[rank] for rank in group.topology.local_ranks]
+        memory, reason = _all(group, lambda: _open(mine, here), timeout_s)
         if memory is not None and not reason:
             assert group.window is not None
-            return DeviceWindow(group.window, memory, slot_bytes, group.rank), ""
+            place = group.topology.local_rank
+            return DeviceWindow(group.window, memory, slot_bytes, place), ""
         for one in memory or ():
             if isinstance(one, Opened):
                 one.close()

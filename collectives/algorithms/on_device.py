@@ -11,7 +11,15 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from collectives.algorithms import TABLE, Algorithm, cuda_aware, cuda_ipc, nccl
+from collectives.algorithms import (
+    HIERARCHICAL,
+    TABLE,
+    Algorithm,
+    cuda_aware,
+    cuda_ipc,
+    device_lanes,
+    nccl,
+)
 from collectives.algorithms.device_window import open_ipc
 from collectives.algorithms.stepwise import Task
 from collectives.gpu import streams
@@ -68,6 +76,7 @@ WAYS: dict[str, Way] = {
     "cuda_aware": Way(
         cuda_aware.ROWS, cuda_aware.refusal, open_cuda_aware, cuda_aware.OPERATIONS
     ),
+    HIERARCHICAL: Way(device_lanes.ROWS, device_lanes.refusal, open_ipc),
 }
 
 
