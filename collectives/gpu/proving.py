@@ -50,6 +50,9 @@ SETTINGS = {
     "Open MPI": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
 }
 
+# By these a launcher would look for the hosts of a batch job; the child has only one.
+BATCH = ("COBALT_", "FLUX_", "LSB_", "PBS_", "PE_HOSTFILE", "SLURM_")
+
 # Variables by which an MPI is told what to do with device memory.
 STEERING = (
     "CUDA_",
@@ -235,7 +238,11 @@ def _child(launch: list[str], operations: list[str]) -> tuple[list[Any], str]:
 
 def _environment(launch: list[str]) -> Mapping[str, str]:
     """Return the variables of a child, which is no rank of ours."""
-    ours = clean_environment()
+    ours = {
+        name: value
+        for name, value in clean_environment().items()
+        if not name.startswith(BATCH)
+    }
     source = str(Path(__file__).parents[2])
     paths = [*filter(None, [ours.get("PYTHONPATH")]), source]
     ours["PYTHONPATH"] = os.pathsep.join(paths)
