@@ -8,7 +8,7 @@ Start scripts with `mpirun -n 4 python script.py`; without a launcher everything
 with one rank. Importing this package loads no MPI; `world()` does.
 """
 
-from collectives import exits
+from collectives import exits, gpu
 from collectives._version import __version__
 from collectives.algorithms import ALGORITHMS
 from collectives.communicator import Communicator
@@ -92,6 +92,7 @@ __all__ = [
     "from_mpi",
     "gather",
     "gather_object",
+    "gpu",
     "recv",
     "reduce",
     "reduce_scatter",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, cast
@@ -15,13 +16,18 @@ from collectives.among import among
 from collectives.background import Background
 from collectives.calls import Call, gpus, groups, meeting, points, probing, warming
 from collectives.calls.pairs import Given, prepare
-from collectives.calls.placing import ONE_SIDED, first_on_device, placed
+from collectives.calls.placing import (
+    ONE_SIDED,
+    explain_way,
+    first_on_device,
+    placed,
+)
 from collectives.calls.probing import Mode
 from collectives.calls.staging import Stage
 from collectives.calls.warming import Opened
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
-from collectives.gpu import streams
+from collectives.gpu import pinned, streams
 from collectives.gradient_packs import GradientPacks
 from collectives.group import Group
 from collectives.handles import Engine, Handle
@@ -34,10 +40,18 @@ from collectives.plans import Planner
 from collectives.selection import Choice
 from collectives.submission import submit
 from collectives.topology import Topology
+from collectives.transport import exported
 from collectives.verdicts import death, silence
 from collectives.waiting import PeerLost, TimedOut
 
 R = TypeVar("R")
+
+DEVICES: dict[str, Callable[[Group, Any, Any], Any]] = {
+    "cpu": lambda group, shape, dtype: registered.empty(group.arena, shape, dtype),
+    "pinned": lambda group, shape, dtype: pinned.empty(group.arena, shape, dtype),
+    "cuda": lambda group, shape, dtype: exported.empty(shape, dtype),
+}
+"""Where registered arrays can be."""
 
 
 class Communicator(Background):
@@ -98,7 +112,12 @@ class Communicator(Background):
         return Communicator(self._group, self.options.changed(**changes), owner=False)
 
     def choose(
-        self, collective: str, nbytes: int, dtype: Any = np.float32, op: str = "sum"
+        self,
+        collective: str,
+        nbytes: int,
+        dtype: Any = np.float32,
+        op: str = "sum",
+        device: str = "cpu",
     ) -> Choice:
         """Return the algorithm that a call would get, and why: a `Choice`.
 
@@ -110,7 +129,11 @@ class Communicator(Background):
             nbytes: size of the caller's array.
             dtype: its dtype.
             op: for reductions; ignored otherwise.
+            device: `cuda` for an array on a GPU. What the ranks have there is known
+                once a call with such an array has been made.
         """
+        if device not in ("cpu", "cuda"):
+            raise InvalidArgumentError(f"device is {device!r}; wanted cpu or cuda")
         if not isinstance(collective, str) or collective not in TABLE:
             raise InvalidArgumentError(
                 f"unknown collective {collective!r}; known: {' '.join(TABLE)}"
@@ -122,7 +145,10 @@ class Communicator(Background):
         if collective in REDUCING:
             kernel = kernel_for(op, dtype)
             travelling = nbytes // dtype.itemsize * kernel.work_dtype.itemsize
-        return self._planner.explain(collective, travelling, kernel)
+        choice = self._planner.explain(collective, travelling, kernel)
+        if device == "cpu":
+            return choice
+        return explain_way(self._planner, collective, kernel, choice)
 
     def close(self) -> None:
         """Wait until all ranks close, then give up everything; may be called twice.
@@ -261,31 +287,45 @@ class Communicator(Background):
     def _is(self, root: int) -> bool:
         return self._group.rank == root
 
-    def empty(self, shape: Any, dtype: Any = float) -> Any:
+    def empty(self, shape: Any, dtype: Any = float, device: str = "cpu") -> Any:
         """Return a registered array, which calls on this host need not copy first.
 
         It is a NumPy array like any other, in memory that the ranks of the host share;
         where none is shared it is an ordinary one. Not collective: each rank may make
         what it likes. Its memory is given back when its last view is gone.
 
+        Args:
+            shape: of the array.
+            dtype: of its elements.
+            device: `cpu`; `pinned`, which GPUs copy from and to without the processor;
+                or `cuda`: a CuPy array on the current GPU, which other ranks of the
+                host read where it is.
+
         Raises:
-            MemoryError: the machine has no memory for it.
+            MemoryError: the machine, or the GPU, has no memory for it.
+            UnsupportedError: there is no GPU here, or no CuPy.
             BrokenCommunicatorError: this one was closed, or the process was forked.
         """
         self._group.check_open()
-        return registered.empty(self._group.arena, shape, dtype)
+        if device not in DEVICES:
+            raise InvalidArgumentError(
+                f"device is {device!r}; wanted one of {', '.join(DEVICES)}"
+            )
+        return DEVICES[device](self._group, shape, dtype)
 
-    def zeros(self, shape: Any, dtype: Any = float) -> Any:
+    def zeros(self, shape: Any, dtype: Any = float, device: str = "cpu") -> Any:
         """Return a registered array of zeros; see `empty`."""
-        return self.full(shape, 0, dtype)
+        return self.full(shape, 0, dtype, device)
 
-    def full(self, shape: Any, value: Any, dtype: Any = float) -> Any:
+    def full(
+        self, shape: Any, value: Any, dtype: Any = float, device: str = "cpu"
+    ) -> Any:
         """Return a registered array filled with a value; see `empty`."""
-        array = self.empty(shape, dtype)
+        array = self.empty(shape, dtype, device)
         array[...] = value
         return array
 
-    def packs(self, arrays: Sequence[Any]) -> GradientPacks:
+    def packs(self, arrays: Sequence[Any], device: str = "cpu") -> GradientPacks:
         """Return registered memory, twice, for a list of arrays that is reduced often.
 
         ::
@@ -298,8 +338,9 @@ class Communicator(Background):
 
         Args:
             arrays: their shapes and dtypes are what counts.
+            device: where the memory is; see `empty`.
         """
-        return GradientPacks(self.empty, arrays)
+        return GradientPacks(partial(self.empty, device=device), arrays)
 
     def _submit(
         self,

@@ -13,6 +13,7 @@ from strategy.cluster_resolver import ClusterResolver
 from strategy.extended import StrategyExtended
 from strategy.input_context import InputContext, InputOptions
 from strategy.options import RunOptions
+from strategy.placing import cast, in_use, moved, on, place_of
 from strategy.reduce_op import ReduceOp, mean_dtype
 from strategy.replica_context import ReplicaContext
 from strategy.values import (
@@ -156,7 +157,7 @@ class Strategy:
 
     def _reduce(self, op: ReduceOp, leaves: list[Any]) -> list[Any]:
         """Return each value's combination, bare."""
-        pairs = [(leaf, "CPU:0") for leaf in leaves]
+        pairs = [(leaf, _home(leaf)) for leaf in leaves]
         reduced = self._extended.reduce_pairs(op, pairs, None)
         return [
             plain(leaf.values[0]) if isinstance(leaf, DistributedValues) else leaf
@@ -181,7 +182,10 @@ class Strategy:
                 dtype = mean_dtype(dtype)
             wide = dtype if op is ReduceOp.SUM else local_reduce.sum_dtype(dtype)
             sums = [_sum(array, axis, wide) for array in arrays]
-            counts = [np.asarray(_count(array, axis)) for array in arrays]
+            counts = [
+                moved(np.asarray(_count(array, axis)), place_of(array))
+                for array in arrays
+            ]
         except Exception as error:
             self._extended.refuse(error)
         if op is ReduceOp.SUM:
@@ -189,8 +193,9 @@ class Strategy:
         total, count = self._reduce(
             ReduceOp.SUM, [PerReplica(sums), PerReplica(counts)]
         )
-        with np.errstate(invalid="ignore"):  # no element on any replica: nan
-            return np.asarray(total / count, dtype)
+        # Without an element on any replica: nan.
+        with on(place_of(total)), np.errstate(invalid="ignore"):
+            return (total / count).astype(dtype, copy=False)
 
     def __repr__(self) -> str:
         name = type(self).__name__.lstrip("_")
@@ -236,6 +241,13 @@ _default = _DefaultStrategy()
 contexts.set_default(contexts.Mode(_default, ReplicaContext(_default)))
 
 
+def _home(leaf: Any) -> Any:
+    """Return where the result shall be: with the first component."""
+    if isinstance(leaf, DistributedValues) and in_use():
+        leaf = plain(leaf.values[0])
+    return "CPU:0" if place_of(leaf) is None else leaf
+
+
 def _component(leaf: Any, index: int) -> Any:
     """Return one local component; a value that has a single one has it for all."""
     if not isinstance(leaf, DistributedValues):
@@ -243,10 +255,12 @@ def _component(leaf: Any, index: int) -> Any:
     return leaf.values[index if index < len(leaf.values) else 0]
 
 
-def _sum(array: Array, axis: Axis, dtype: np.dtype[Any]) -> Array:
+def _sum(array: Array, axis: Axis, dtype: np.dtype[Any]) -> Any:
     """Sum along `axis`, in `dtype`; 16-bit floats add in float32."""
     axes = _axes(axis, array.ndim)  # np.sum takes axis 0 of a number
-    return np.asarray(np.sum(array, axes, dtype=local_reduce.sum_dtype(dtype)), dtype)
+    with on(place_of(array)):
+        total = np.sum(array, axes, dtype=local_reduce.sum_dtype(dtype))
+        return cast(total, dtype)
 
 
 def _count(array: Array, axis: Axis) -> int:

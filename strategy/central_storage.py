@@ -8,7 +8,8 @@ from typing import Any
 from strategy import contexts
 from strategy.base import Strategy
 from strategy.cross_device_ops import ReductionToOneDevice
-from strategy.devices import canonical, local_devices
+from strategy.devices import canonical, check_there, local_devices, place_named
+from strategy.placing import on
 from strategy.replicated import ReplicatedExtended
 from strategy.values import select
 from strategy.variable_rules import AGGREGATING, PLAIN
@@ -28,6 +29,7 @@ class CentralStorageStrategy(Strategy):
     ) -> None:
         devices = local_devices(compute_devices)
         central = parameter_device or ("CPU:0" if len(devices) > 1 else devices[0])
+        check_there([central])
         super().__init__(CentralStorageExtended(self, devices, canonical(central)))
 
 
@@ -46,10 +48,6 @@ class CentralStorageExtended(ReplicatedExtended):
         """Return AGGREGATING, with one replica PLAIN; ON_READ makes no difference."""
         return AGGREGATING if len(self.replica_ids) > 1 else PLAIN
 
-    def initial_values(self, value: Any) -> list[Any]:
-        """Return `value` once."""
-        return [value]
-
     def update_components(
         self,
         var: Any,
@@ -59,6 +57,9 @@ class CentralStorageExtended(ReplicatedExtended):
         group: bool,
     ) -> Any:
         """Call `fn` once, with the first component of arguments that have several."""
-        with contexts.entered(contexts.Mode(self._strategy, None, 0)):
+        with (
+            on(place_named(self.variable_devices[0])),
+            contexts.entered(contexts.Mode(self._strategy, None, 0)),
+        ):
             result = fn(var, *select(0, args), **select(0, kwargs))
         return result if group else (result,)

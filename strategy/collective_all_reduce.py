@@ -10,27 +10,36 @@ from functools import partial
 from typing import Any
 
 import collectives
-from strategy import local_reduce
+from strategy import local_nccl, local_reduce
 from strategy.communication import Communication, in_this_process
 from strategy.cross_device_ops import (
     CrossDeviceOps,
     Pairs,
-    check_runnable,
+    check_nccl,
     copies,
+    places,
     spread,
+    without_nccl,
 )
 from strategy.errors import ElementTypeError
 from strategy.indexed_slices import IndexedSlices
 from strategy.options import CommunicationImplementation, CommunicationOptions
+from strategy.placing import Place, copied, in_use, moved, on_host, place_of
 from strategy.reduce_op import ReduceOp, mean_dtype
 from strategy.refusal import Refusal, or_refusal
 from strategy.shares import Share, shares
-from strategy.values import Array, PerReplica
+from strategy.values import PerReplica
 
 # What each implementation is called in `collectives`; None leaves the choice to it.
 ALGORITHMS = {
     CommunicationImplementation.AUTO: None,
     CommunicationImplementation.RING: "ring",
+    CommunicationImplementation.NCCL: "nccl",
+}
+# Whether the GPUs of one process shall use NCCL; None: if they can.
+WANTED = {
+    CommunicationImplementation.RING: False,
+    CommunicationImplementation.NCCL: True,
 }
 
 
@@ -45,11 +54,21 @@ class CollectiveAllReduce(CrossDeviceOps):
         self,
         comm: collectives.Communicator | None = None,
         options: CommunicationOptions | None = None,
+        place: Place = None,
+        no_nccl: str = "",
     ) -> None:
-        self._comm = comm
+        """Combine for the ranks of `comm`.
+
+        Args:
+            comm: the ranks, None for one process.
+            options: hints that hold for all calls.
+            place: the GPU that this rank's arrays go from and to, None without.
+            no_nccl: why some rank cannot have NCCL, the same on all. All ranks then
+                move host arrays: a call is made with those by all ranks or by none.
+        """
+        self._comm, self._place, self._no_nccl = comm, place, no_nccl
         self._ranks = 1 if comm is None else comm.size
-        self._options = CommunicationOptions() if options is None else options
-        check_runnable(self._options, self._ranks)
+        self._options = self._checked(options or CommunicationOptions())
         self._comms: dict[float, collectives.Communicator] = {}
 
     def reduce_implementation(
@@ -79,7 +98,10 @@ class CollectiveAllReduce(CrossDeviceOps):
         wanted = {id(to): to for _, to in value_destination_pairs}
         widest = max(wanted.values(), key=copies)
         if copies(widest) == 1:
-            return results
+            return [
+                moved(total, places(to)[0])
+                for total, (_, to) in zip(results, value_destination_pairs, strict=True)
+            ]
         return [spread(total, widest) for total in results]
 
     def all_reduce_implementation(
@@ -91,9 +113,19 @@ class CollectiveAllReduce(CrossDeviceOps):
         """Reduce as a batch; each local replica gets memory of its own."""
         if not columns:
             return []
-        totals = self._combined(reduce_op, columns, self._merged(options))
-        others = [[total.copy() for total in totals] for _ in columns[0][1:]]
-        return list(zip(totals, *others, strict=True))
+        merged = self._merged(options)
+        if self._comm is None and place_of(columns[0][0]) is not None:
+            nccl = WANTED.get(merged.implementation)
+            results, by = local_nccl.spread_sums(reduce_op, columns, nccl)
+            self.last = in_this_process(self, reduce_op, merged, columns, by=by)
+            return results
+        totals = self._combined(reduce_op, columns, merged)
+        if len(columns[0]) == 1:
+            return [(total,) for total in totals]
+        return [
+            (total, *(copied(total, place_of(part)) for part in parts[1:]))
+            for total, parts in zip(totals, columns, strict=True)
+        ]
 
     def gather_implementation(
         self,
@@ -109,12 +141,20 @@ class CollectiveAllReduce(CrossDeviceOps):
         """
         comm = self._comm_for(self._merged(options))
 
-        def local() -> Array:
+        def local() -> Any:
             local_reduce.check_axis(per_replica_value.values, axis)
             return local_reduce.concatenated(per_replica_value.values, axis)
 
-        whole = local() if comm is None else comm.all_gather(or_refusal(local), axis)
+        whole = local() if comm is None else self._gathered(comm, local, axis)
         return spread(whole, destinations)
+
+    def _gathered(
+        self, comm: collectives.Communicator, local: Callable[[], Any], axis: int
+    ) -> Any:
+        mine = or_refusal(local)
+        if not self._no_nccl or isinstance(mine, Refusal):
+            return comm.all_gather(mine, axis)
+        return moved(comm.all_gather(on_host(mine), axis), place_of(mine))
 
     def in_place(
         self, reduce_op: ReduceOp, packs: Sequence[Any], options: CommunicationOptions
@@ -144,12 +184,12 @@ class CollectiveAllReduce(CrossDeviceOps):
                 flat[...] = total
         return list(packs)
 
-    def broadcast_first(self, array: Array) -> Array:
+    def broadcast_first(self, array: Any) -> Any:
         """Return the array of rank 0."""
         if self._comm is None:
             return array
-        given: Array = self._comm.broadcast(array, root=0)
-        return given
+        mine = on_host(array) if self._no_nccl else array
+        return moved(self._comm.broadcast(mine, root=0), place_of(array))
 
     def start(
         self, op: ReduceOp, values: list[Any], options: CommunicationOptions
@@ -161,17 +201,24 @@ class CollectiveAllReduce(CrossDeviceOps):
         """
         merged = self._merged(options)
         comm, sizes, under_way = self._comm_for(merged), [], []
-        for share in shares(values, merged.bytes_per_pack):
+        given: Sequence[Sequence[Any]] = values
+        if comm is None:
+            check_nccl(merged, values)
+        else:
+            given = self._alike(values, merged)
+        for share in shares(given, merged.bytes_per_pack):
             if comm is None:
                 done = [local_reduce.reduced(op, parts) for parts in share.parts]
                 wait: Callable[[], list[Any]] = partial(list, done)
             else:
                 arguments = self._arguments(op, share, merged)
                 handle = comm.start_all_reduce_many(*arguments)
-                wait = partial(self._arrived, op, share, handle)
+                home = partial(_home, share, values=values, given=given)
+                wait = partial(self._arrived, op, share, handle, home)
             sizes.append(share.nbytes)
             under_way.append((share.places, wait))
-        self._note(op, merged, len(values), sizes, len(values[0]))
+        place = place_of(given[0][0]) if given else None
+        self._note(op, merged, len(values), sizes, len(values[0]), place)
         return under_way
 
     def _combined(
@@ -186,10 +233,10 @@ class CollectiveAllReduce(CrossDeviceOps):
             return self._dense(op, values, options)
         results: list[Any] = [None] * len(values)
         for is_sparse, reduce in ((False, self._dense), (True, self._sparse)):
-            places = [at for at, one in enumerate(sparse) if one is is_sparse]
-            if places:
-                totals = reduce(op, [values[at] for at in places], options)
-                for at, total in zip(places, totals, strict=True):
+            chosen = [at for at, one in enumerate(sparse) if one is is_sparse]
+            if chosen:
+                totals = reduce(op, [values[at] for at in chosen], options)
+                for at, total in zip(chosen, totals, strict=True):
                     results[at] = total
         return results
 
@@ -202,18 +249,38 @@ class CollectiveAllReduce(CrossDeviceOps):
         """Reduce arrays, pack after pack."""
         comm = self._comm_for(options)
         if comm is None:
+            check_nccl(options, values)
             self.last = in_this_process(self, op, options, values)
             return [local_reduce.reduced(op, parts) for parts in values]
         results: list[Any] = [None] * len(values)
-        sizes = []
-        for share in shares(values, options.bytes_per_pack):
-            moved = comm.all_reduce_many(*self._arguments(op, share, options))
-            totals = share.finished(op, moved, self._ranks)
+        given, sizes = self._alike(values, options), []
+        for share in shares(given, options.bytes_per_pack):
+            come = comm.all_reduce_many(*self._arguments(op, share, options))
+            totals = _home(share, share.finished(op, come, self._ranks), values, given)
             for at, total in zip(share.places, totals, strict=True):
                 results[at] = total
             sizes.append(share.nbytes)
-        self._note(op, options, len(values), sizes, len(values[0]))
+        place = place_of(given[0][0])
+        self._note(op, options, len(values), sizes, len(values[0]), place)
         return results
+
+    def _alike(
+        self, values: Sequence[Sequence[Any]], options: CommunicationOptions
+    ) -> Sequence[Sequence[Any]]:
+        """Return values whose sums will be in one place, since they travel together.
+
+        That is a GPU if one of them is on one, or NCCL is to move them.
+        """
+        if not in_use() and self._place is None:
+            return values
+        firsts = [place_of(parts[0]) for parts in values]
+        to = next((place for place in firsts if place is not None), None)
+        if options.implementation is CommunicationImplementation.NCCL or to is not None:
+            to = to if self._place is None else self._place
+        to = None if self._no_nccl else to
+        if firsts == [to] * len(firsts):
+            return values
+        return [(moved(parts[0], to), *parts[1:]) for parts in values]
 
     def _arguments(
         self, op: ReduceOp, share: Share, options: CommunicationOptions
@@ -224,9 +291,13 @@ class CollectiveAllReduce(CrossDeviceOps):
         return share.arrays, across, None, limit, _name(options)
 
     def _arrived(
-        self, op: ReduceOp, share: Share, handle: collectives.Handle[list[Any]]
+        self,
+        op: ReduceOp,
+        share: Share,
+        handle: collectives.Handle[list[Any]],
+        home: Callable[..., list[Any]],
     ) -> list[Any]:
-        return share.finished(op, handle.wait(), self._ranks)
+        return home(totals=share.finished(op, handle.wait(), self._ranks))
 
     def _sparse(
         self,
@@ -244,8 +315,10 @@ class CollectiveAllReduce(CrossDeviceOps):
             mine = or_refusal(partial(local_reduce.reduced, ReduceOp.SUM, parts))
             if isinstance(mine, Refusal):
                 comm.all_gather(mine)
-            rows = comm.all_gather(mine.values, axis=0)
-            numbers = comm.all_gather(mine.indices, axis=0)
+            rows, numbers = (
+                self._gathered(comm, partial(getattr, mine, name), 0)
+                for name in ("values", "indices")
+            )
             total = IndexedSlices(rows, numbers, mine.dense_shape)
             count = len(parts) * self._ranks
             results.append(total if op is ReduceOp.SUM else total.divided_by(count))
@@ -254,9 +327,13 @@ class CollectiveAllReduce(CrossDeviceOps):
         return results
 
     def _merged(self, options: CommunicationOptions) -> CommunicationOptions:
-        merged = self._options.merge(options)
-        check_runnable(merged, self._ranks)
-        return merged
+        return self._checked(self._options.merge(options))
+
+    def _checked(self, options: CommunicationOptions) -> CommunicationOptions:
+        nccl = options.implementation is CommunicationImplementation.NCCL
+        if nccl and self._no_nccl:
+            raise without_nccl(self._no_nccl)
+        return options
 
     def _comm_for(
         self, options: CommunicationOptions
@@ -276,13 +353,15 @@ class CollectiveAllReduce(CrossDeviceOps):
         tensors: int,
         sizes: Sequence[int],
         replicas: int = 1,
+        place: Place = None,
     ) -> None:
         comm, name = self._comm, _name(options)
+        device = "cpu" if place is None else "cuda"
 
         def choose(nbytes: int) -> str:
             if name is not None or comm is None:
                 return name or "local"
-            return comm.choose("all_reduce", nbytes).algorithm
+            return comm.choose("all_reduce", nbytes, device=device).algorithm
 
         self.last = Communication(
             op,
@@ -294,6 +373,21 @@ class CollectiveAllReduce(CrossDeviceOps):
             replicas,
             choose=choose,
         )
+
+
+def _home(
+    share: Share,
+    totals: list[Any],
+    values: Sequence[Sequence[Any]],
+    given: Sequence[Sequence[Any]],
+) -> list[Any]:
+    """Return totals where their values were before they were put together."""
+    if given is values:
+        return totals
+    return [
+        moved(total, place_of(values[at][0]))
+        for at, total in zip(share.places, totals, strict=True)
+    ]
 
 
 def _name(options: CommunicationOptions) -> str | None:

@@ -47,11 +47,15 @@ def in_this_process(
     options: CommunicationOptions,
     values: Sequence[Sequence[Any]],
     packed: bool = False,
+    by: str = "local",
 ) -> Communication:
     """Describe a reduction of values, each with a part for every replica."""
     default = CommunicationOptions()
     unused = [
-        name for name, value in vars(options).items() if value != getattr(default, name)
+        name
+        for name, value in vars(options).items()
+        if value != getattr(default, name)
+        and not (by == "nccl" and value is CommunicationImplementation.NCCL)
     ]
     sizes = tuple(getattr(parts[0], "nbytes", 0) for parts in values)
     return Communication(
@@ -62,4 +66,5 @@ def in_this_process(
         (sum(sizes),) if packed else sizes,
         replicas=max(len(parts) for parts in values),
         ignored=f"{', '.join(unused)}: nothing leaves this process" if unused else "",
+        choose=lambda nbytes: by,
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from strategy.errors import MixedStrategiesError
+from strategy.placing import Place
 from strategy.reduce_op import ReduceOp
 
 
@@ -25,6 +26,10 @@ class Extended(Protocol):
 
     replica_ids: tuple[Any, ...]
     num_replicas_in_sync: int
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where the arrays of each local replica are; nothing if that is not said."""
 
     def initial_values(self, value: Any) -> list[Any]:
         """Return the first replica's value once for each component held here."""

@@ -12,8 +12,10 @@ from typing import Any
 import collectives
 from strategy import local_reduce
 from strategy.communication import Communication, in_this_process
+from strategy.devices import place_named
 from strategy.errors import StructureError
 from strategy.options import CommunicationImplementation, CommunicationOptions
+from strategy.placing import Place, copied, in_use, moved, place_of, together
 from strategy.reduce_op import ReduceOp
 from strategy.values import DistributedValues, Mirrored, PerReplica, plain
 
@@ -94,8 +96,7 @@ class CrossDeviceOps:
         """Combine arrays, each with a part for every local replica, for all of them."""
         if not columns:
             return []
-        everywhere = Mirrored(columns[0])
-        batch = [(PerReplica(parts), everywhere) for parts in columns]
+        batch = [(PerReplica(parts), Mirrored(parts)) for parts in columns]
         reduced = self.batch_reduce_implementation(reduce_op, batch, options)
         return [per_replica(value).values for value in reduced]
 
@@ -120,7 +121,7 @@ class ReductionToOneDevice(CrossDeviceOps):
 
     `accumulation_fn` gets the list of arrays and returns their sum, or what you want in
     its place; MEAN divides that by their number. `reduce_to_device` names the place,
-    which on CPUs makes no difference.
+    without which it is the first of the destinations.
     """
 
     def __init__(
@@ -150,16 +151,22 @@ class ReductionToOneDevice(CrossDeviceOps):
         options: CommunicationOptions,
     ) -> list[Any]:
         """Add value by value, and copy to the destinations."""
-        results = [
-            spread(self.total(reduce_op, list(value.values)), destinations)
-            for value, destinations in value_destination_pairs
-        ]
+        check_nccl(options, [value.values for value, _ in value_destination_pairs])
+        results = []
+        for value, destinations in value_destination_pairs:
+            parts, to = list(value.values), self.reduce_to_device
+            parts[0] = moved(
+                parts[0], place_named(to) if to else places(destinations)[0]
+            )
+            results.append(spread(self.total(reduce_op, parts), destinations))
         values = [value.values for value, _ in value_destination_pairs]
         self.last = in_this_process(self, reduce_op, options, values)
         return results
 
     def total(self, reduce_op: ReduceOp, parts: list[Any]) -> Any:
         """Return the SUM or MEAN of one value's parts."""
+        if self.accumulation_fn is not None:
+            parts = list(together(parts))
         return local_reduce.reduced(reduce_op, parts, self.accumulation_fn)
 
 
@@ -184,12 +191,34 @@ def copies(destinations: Any) -> int:
     return 1
 
 
+def places(destinations: Any) -> list[Place]:
+    """Return the place of each of the devices that `destinations` means."""
+    values = [destinations]
+    if isinstance(destinations, DistributedValues):
+        values = list(destinations.values)
+    return [
+        place_named(value) if isinstance(value, str) else place_of(plain(value))
+        for value in values
+    ]
+
+
 def spread(value: Any, destinations: Any) -> Any:
     """Return `value` for all destinations: each gets its own memory."""
-    count = copies(destinations)
-    if count == 1:
+    first, *others = places(destinations)
+    value = moved(value, first)
+    if not others:
         return value
-    return Mirrored([value, *(value.copy() for _ in range(count - 1))])
+    return Mirrored([value, *(copied(value, place) for place in others)])
+
+
+def delivered(value: Any, destinations: Any) -> Any:
+    """Return a value that is its own combination: an array on a GPU where it shall be.
+
+    Others stay as they are, since Python's numbers have no place.
+    """
+    if not in_use() or place_of(value) is None or copies(destinations) > 1:
+        return value
+    return moved(value, places(destinations)[0])
 
 
 def per_replica(value: Any) -> PerReplica:
@@ -200,19 +229,26 @@ def per_replica(value: Any) -> PerReplica:
 
 
 def checked(options: CommunicationOptions | None) -> CommunicationOptions:
-    """Return the hints of one call; raise for what are none or cannot run here."""
+    """Return the hints of one call; raise for what are none."""
     given = CommunicationOptions() if options is None else options
     if not isinstance(given, CommunicationOptions):
         raise ValueError(f"options is {given!r}; wanted a CommunicationOptions")
-    check_runnable(given, 1)
     return given
 
 
-def check_runnable(options: CommunicationOptions, ranks: int) -> None:
-    """Raise `UnsupportedError` for an implementation that cannot run here."""
-    if options.implementation is CommunicationImplementation.NCCL:
-        raise collectives.UnsupportedError(
-            f"implementation NCCL cannot run on any of the {ranks} rank(s): this "
-            "version moves arrays in host memory and has no GPU transport; wanted one "
-            "of: AUTO RING"
-        )
+def check_nccl(options: CommunicationOptions, values: Sequence[Sequence[Any]]) -> None:
+    """Raise `UnsupportedError` where NCCL is asked for and cannot reach the parts."""
+    if options.implementation is not CommunicationImplementation.NCCL:
+        return
+    for parts in values:
+        away = [at for at, part in enumerate(parts) if place_of(part) is None]
+        if away:
+            raise without_nccl(f"local replica(s) {away} have no GPU for their arrays")
+
+
+def without_nccl(reason: str) -> collectives.UnsupportedError:
+    """Return the error for an implementation that cannot run."""
+    return collectives.UnsupportedError(
+        f"implementation NCCL cannot run: {reason}; NCCL moves arrays between GPUs; "
+        "wanted one of: AUTO RING"
+    )

@@ -7,7 +7,7 @@ replicas without one take part with an empty one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from strategy import contexts, nest
 from strategy.data.streams import as_array
 from strategy.errors import InputError, OutOfRangeError
 from strategy.input_context import InputContext
+from strategy.placing import Place, moved
 from strategy.values import PerReplica
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ class DistributedDataset:
         pads: bool,
         length: int | None,
         spec: Callable[[], Any],
+        places: Sequence[Place] = (),
     ) -> None:
         """Take pieces from `columns`: one for all local replicas in turn, or one each.
 
@@ -47,10 +49,13 @@ class DistributedDataset:
             pads: whether replicas without a piece get an empty one until all are done.
             length: the number of steps, where it is known.
             spec: what gives `element_spec`.
+            places: where each local replica gets its pieces; nowhere: as they are.
         """
         self._columns, self._context, self._length = columns, context, length
         self._comm = comm if pads and comm is not None and comm.size > 1 else None
         self._pads, self._spec = pads, spec
+        on_gpus = any(place is not None for place in places)
+        self._places = tuple(places) if on_gpus else ()
         self._iterations = 0
 
     @property
@@ -111,6 +116,8 @@ class DistributedDataset:
             if not some:
                 return
             step = [empty if piece is None else piece for piece in pieces]
+            if self._places:
+                step = list(map(_fetched, step, self._places))
             yield step[0] if self._bare else _per_replica(step)
 
     @property
@@ -211,6 +218,10 @@ def _opened(column: Callable[[int], Iterator[Any]], number: int) -> Iterator[Any
 def _emptied(array: Any) -> Any:
     """Return an array of no rows, or a zero in the place of a number."""
     return array[:0].copy() if array.ndim else np.zeros_like(array)
+
+
+def _fetched(piece: Any, place: Place) -> Any:
+    return nest.map_structure(lambda array: moved(array, place), piece)
 
 
 def _per_replica(step: list[Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import numpy as np
@@ -13,16 +13,18 @@ import collectives
 from strategy import contexts, nest
 from strategy.cluster_resolver import ClusterResolver
 from strategy.communication import Communication
-from strategy.cross_device_ops import check_pair, copies
+from strategy.cross_device_ops import check_pair, copies, delivered
+from strategy.devices import place_named
 from strategy.input_context import InputContext, InputOptions
 from strategy.options import CommunicationOptions, RunOptions
+from strategy.placing import Place, moved, on, place_of, there
 from strategy.reduce_op import ReduceOp
 from strategy.reduction import Pack
 from strategy.refusal import Refusal, or_refusal
 from strategy.replica_context import ReplicaContext
 from strategy.values import ValueContext, select
 from strategy.variable_rules import PLAIN
-from strategy.variables import Component
+from strategy.variables import Component, Variable
 
 if TYPE_CHECKING:
     from strategy.base import Strategy
@@ -67,6 +69,11 @@ class StrategyExtended:
     def worker_devices(self) -> tuple[str, ...]:
         """The device of each local replica; `RuntimeError` without a strategy."""
         return self._named(self.devices)
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """Where the arrays of each local replica are."""
+        return tuple(map(place_named, self.devices))
 
     @property
     def parameter_devices(self) -> tuple[str, ...]:
@@ -183,8 +190,13 @@ class StrategyExtended:
         return PLAIN
 
     def initial_values(self, value: Any) -> list[Any]:
-        """Return the first replica's `value` once for each local component."""
-        return [value]
+        """Return the first replica's `value` once for each local component.
+
+        Arrays in variables are never written to, so those of the host share it.
+        """
+        homes = [place_named(device) for device in self.variable_devices]
+        homes = homes or [place_of(value)]
+        return [moved(value, home).view() for home in homes]
 
     def refuse(self, error: Exception) -> NoReturn:
         """Raise an error of this rank where all ranks are about to meet: on all."""
@@ -214,7 +226,7 @@ class StrategyExtended:
         options: CommunicationOptions | None,
     ) -> list[Any]:
         """Do `batch_reduce_to` with arguments that are checked."""
-        return [value for value, _ in pairs]
+        return [delivered(value, to) for value, to in pairs]
 
     def all_reduce_lists(
         self,
@@ -260,7 +272,10 @@ class StrategyExtended:
         group: bool,
     ) -> Any:
         """Do `update` in cross-replica context."""
-        with contexts.entered(contexts.Mode(self._strategy, None, 0)):
+        with (
+            on(place_of(var.component(0)) if isinstance(var, Variable) else None),
+            contexts.entered(contexts.Mode(self._strategy, None, 0)),
+        ):
             result = fn(var, *select(0, args), **select(0, kwargs))
         return result if group else nest.map_structure(lambda leaf: (leaf,), result)
 
@@ -272,6 +287,12 @@ class StrategyExtended:
         options: RunOptions | None = None,
     ) -> Any:
         """Call `fn` as each local replica, which here is one: in this thread."""
+        place = self.places[0] if self.devices else None
+        return there(place, self._call_alone, fn, args, kwargs)
+
+    def _call_alone(
+        self, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
         with ReplicaContext(self._strategy, np.int32(self.replica_ids[0])):
             return fn(*select(0, list(args)), **select(0, dict(kwargs)))
 

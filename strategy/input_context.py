@@ -41,7 +41,11 @@ class InputReplicationMode(Enum):
 
 
 class InputOptions(NamedTuple):
-    """How the input is made; only the replication mode matters on CPUs."""
+    """How the input is made; on CPUs only the replication mode matters.
+
+    With `experimental_fetch_to_device`, which is the default, batches are copied to the
+    replicas' GPUs; else they stay where the dataset makes them.
+    """
 
     experimental_fetch_to_device: bool | None = True
     experimental_replication_mode: InputReplicationMode = (
@@ -49,6 +53,11 @@ class InputOptions(NamedTuple):
     )
     experimental_place_dataset_on_device: bool = False
     experimental_per_replica_buffer_size: int = 1
+
+
+def fetches(options: InputOptions | None) -> bool:
+    """Return whether the options ask for batches where the replicas are."""
+    return options is None or options.experimental_fetch_to_device is not False
 
 
 def per_replica(options: InputOptions | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import collectives
@@ -20,7 +20,8 @@ from strategy.data.sources import INFINITE
 from strategy.data.spec import shapes_are_known
 from strategy.distributed_dataset import DistributedDataset, raise_on_all
 from strategy.errors import InputError
-from strategy.input_context import InputContext, InputOptions, per_replica
+from strategy.input_context import InputContext, InputOptions, fetches, per_replica
+from strategy.placing import Place
 from strategy.values import PerReplica
 
 T = TypeVar("T")
@@ -32,13 +33,15 @@ def distribute(
     comm: collectives.Communicator | None = None,
     options: InputOptions | None = None,
     can_pad: bool = True,
+    places: Sequence[Place] = (),
 ) -> DistributedDataset:
     """Share out the batches of a dataset, or of any iterable, among all replicas.
 
     Every process must give the same dataset; where they can be told apart by their
     sources, sizes and seeds, `InputError` is raised on all of them. Collective over
     `comm`, which is None for one process. `can_pad=False`: the first replica without a
-    piece ends an epoch, and what the others have is lost.
+    piece ends an epoch, and what the others have is lost. `places` are those of the
+    local replicas, where pieces go unless the options say otherwise.
     """
     if per_replica(options):
         raise NotImplementedError(
@@ -56,6 +59,7 @@ def distribute(
             pads=True,
             length=None if length < 0 else length,
             spec=lambda: whole.element_spec,
+            places=places if fetches(options) else (),
         )
     share = share_of(context)
 
@@ -73,6 +77,7 @@ def distribute(
         pads,
         length=None if length < 0 else length,
         spec=lambda: _spec(whole, share, cut=True),
+        places=places if fetches(options) else (),
     )
 
 
@@ -82,6 +87,7 @@ def from_function(
     comm: collectives.Communicator | None = None,
     options: InputOptions | None = None,
     can_pad: bool = True,
+    places: Sequence[Place] = (),
 ) -> DistributedDataset:
     """Give each local replica whole elements of what `dataset_fn` makes, in turn."""
     share = share_of(context)
@@ -114,6 +120,7 @@ def from_function(
         pads,
         length=None,
         spec=lambda: _spec(datasets[0], share, cut=False),
+        places=places if fetches(options) else (),
     )
 
 

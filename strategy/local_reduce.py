@@ -1,8 +1,9 @@
 """Reducing and joining the arrays that the replicas of one process hold.
 
-As between ranks: 16-bit floats are added in float32 and rounded once, MEAN divides
-once, at the end, and by true division. The result never shares memory with an operand,
-except for the SUM of one array, which is that array.
+They are brought to where the first of them is, and combined there. As between ranks:
+16-bit floats are added in float32 and rounded once, MEAN divides once, at the end, and
+by true division. The result never shares memory with an operand, except for the SUM of
+one array, which is that array.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import numpy as np
 
 from strategy.errors import ElementTypeError, StructureError
 from strategy.indexed_slices import IndexedSlices, joined
+from strategy.placing import HOST, cast, place_of, there, together
 from strategy.reduce_op import ReduceOp, mean_dtype
 from strategy.values import Array
 
 Accumulate = Callable[[list[Any]], Any]
-Dense = (np.ndarray, np.generic)
 
 
 def reduced(
@@ -26,7 +27,8 @@ def reduced(
 ) -> Any:
     """Return the SUM or MEAN of one array, or IndexedSlices, per replica.
 
-    `accumulate` adds dense arrays in place of us; MEAN still divides by their number.
+    `accumulate` adds dense arrays in place of us, with the first one's GPU being the
+    current one; MEAN still divides by their number.
     Raises `StructureError` where shapes or dtypes differ, `ElementTypeError` for what
     are not numbers.
     """
@@ -36,7 +38,7 @@ def reduced(
     dtype = parts[0].dtype
     check_numbers(dtype, "reduce")
     if accumulate is not None:
-        total = accumulate(list(parts))
+        total = there(place_of(parts[0]), accumulate, list(parts))
     elif len(parts) == 1:
         total = parts[0]
     else:
@@ -47,25 +49,39 @@ def reduced(
 def finished(op: ReduceOp, total: Any, count: int, dtype: np.dtype[Any]) -> Any:
     """Return the result, from the sum of `count` arrays of `dtype`."""
     if op is ReduceOp.SUM:
-        return total.astype(dtype, copy=False)
-    result = mean_dtype(dtype)
+        return cast(total, dtype)
+    return there(place_of(total), _divided, total, count, mean_dtype(dtype))
+
+
+def _divided(total: Any, count: int, dtype: np.dtype[Any]) -> Any:
     if count > 1:
-        total = np.true_divide(total, count, dtype=sum_dtype(result))
-    return total.astype(result, copy=False)
+        total = np.true_divide(total, count, dtype=sum_dtype(dtype))
+    return total.astype(dtype, copy=False)
 
 
 def wide_sum(parts: Sequence[Any]) -> Any:
     """Return the sum of arrays, of 16-bit floats in float32."""
     wide = sum_dtype(parts[0].dtype)
     if len(parts) == 1:
-        return parts[0].astype(wide, copy=False)
+        return cast(parts[0], wide)
+    return there(place_of(parts[0]), _added, together(parts), wide)
+
+
+def _added(parts: Sequence[Any], wide: np.dtype[Any]) -> Any:
     total = np.add(parts[0], parts[1], dtype=wide)
     for part in parts[2:]:
-        if isinstance(total, np.ndarray):
-            np.add(total, part, out=total, casting="unsafe")
-        else:
+        if isinstance(total, np.generic):
             total = np.add(total, part, dtype=wide)
+        else:
+            np.add(total, part, out=total, casting="unsafe")
     return total
+
+
+def is_dense(value: Any) -> bool:
+    """Return whether a value is an array, and not some rows of one."""
+    return isinstance(value, HOST) or (
+        hasattr(value, "dtype") and not isinstance(value, IndexedSlices)
+    )
 
 
 def concatenated(parts: Sequence[Any], axis: int) -> Array:
@@ -73,7 +89,8 @@ def concatenated(parts: Sequence[Any], axis: int) -> Array:
     if any(isinstance(part, IndexedSlices) for part in parts):
         raise NotImplementedError("gather of IndexedSlices is not supported")
     check_dtypes(parts)
-    return np.concatenate(parts, axis)
+    joining: Callable[..., Array] = np.concatenate
+    return there(place_of(parts[0]), joining, together(parts), axis)
 
 
 def check_axis(parts: Sequence[Any], axis: int) -> None:

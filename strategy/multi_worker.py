@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 import collectives
 from strategy.base import Strategy
 from strategy.cluster_check import checked_resolver
 from strategy.cluster_resolver import ClusterResolver
 from strategy.collective_all_reduce import CollectiveAllReduce
-from strategy.devices import local_devices
+from strategy.devices import place_named
 from strategy.errors import ClusterError
-from strategy.options import CommunicationOptions
+from strategy.options import CommunicationImplementation, CommunicationOptions
+from strategy.placing import Place, moved, on_host
 from strategy.reduce_op import ReduceOp
 from strategy.replicated import ReplicatedExtended
 from strategy.values import PerReplica, plain
+from strategy.worker_devices import agreed_devices, without_gpu
 
 
 class MultiWorkerMirroredStrategy(Strategy):
@@ -23,9 +27,9 @@ class MultiWorkerMirroredStrategy(Strategy):
 
     Started by `mpirun -n N`, each rank is a worker; without a launcher there is one.
     A worker has a replica for each of its `devices`, which are as many on every rank:
-    by default one, on its CPU. The replicas of a rank are added up there, and one
-    collective goes across. The cluster comes from MPI; where TF_CONFIG is set, or a
-    resolver is given, it must agree with MPI.
+    by default one, on a GPU where the rank sees one, else on its CPU. The replicas of a
+    rank are added up there, and one collective goes across. The cluster comes from MPI;
+    where TF_CONFIG is set, or a resolver is given, it must agree with MPI.
 
     Construction is collective. Raises, the same on every rank, `ClusterError` (a
     `ValueError`) if the cluster and MPI disagree, or the ranks' arguments differ, and
@@ -41,7 +45,6 @@ class MultiWorkerMirroredStrategy(Strategy):
         comm = collectives.world()
         options = _agreed_options(comm, communication_options)
         resolver = checked_resolver(comm, cluster_resolver)
-        _agree_on_devices(comm, devices)
         super().__init__(MultiWorkerExtended(self, comm, resolver, options, devices))
 
 
@@ -59,8 +62,12 @@ class MultiWorkerExtended(ReplicatedExtended):
         devices: Sequence[str] | None,
     ) -> None:
         job, task = resolver.task_type or "worker", resolver.task_id or 0
-        names = local_devices(devices, job, task)
-        self._collective = CollectiveAllReduce(comm, options)
+        everywhere = agreed_devices(comm, devices, job, task)
+        names, place = everywhere[comm.rank], place_named(everywhere[comm.rank][0])
+        lacking = without_gpu(everywhere)
+        self._collective = CollectiveAllReduce(comm, options, place, lacking)
+        if options.implementation is CommunicationImplementation.NCCL:
+            _try_nccl(comm, place)
         super().__init__(strategy, names, self._collective)
         self.comm: collectives.Communicator = comm
         first = comm.rank * len(names)
@@ -71,7 +78,8 @@ class MultiWorkerExtended(ReplicatedExtended):
 
     def initial_values(self, value: Any) -> list[Any]:
         """Return the chief's `value` for each local replica: a collective call."""
-        return super().initial_values(self._collective.broadcast_first(value))
+        given = self._collective.broadcast_first(on_host(value))
+        return super().initial_values(given)
 
     def first(self, values: list[Any]) -> Any:
         """Return what rank 0's first replica has: a collective call."""
@@ -96,23 +104,9 @@ class MultiWorkerExtended(ReplicatedExtended):
         return self.comm.size == 1 < len(self.replica_ids)
 
 
-def _agree_on_devices(
-    comm: collectives.Communicator, devices: Sequence[str] | None
-) -> None:
-    """Check that the ranks have as many replicas each, and that all names are names."""
-    try:
-        mine: int | str = len(local_devices(devices))
-    except (ValueError, RuntimeError, collectives.UnsupportedError) as error:
-        mine = str(error)
-    everywhere = comm.all_gather_object(mine)
-    for rank, theirs in enumerate(everywhere):
-        if isinstance(theirs, str):
-            raise ClusterError(f"rank {rank}: {theirs}")
-        if theirs != everywhere[0]:
-            raise ClusterError(
-                f"rank 0 has {everywhere[0]} device(s), rank {rank} has {theirs}; "
-                "wanted as many on every rank"
-            )
+def _try_nccl(comm: collectives.Communicator, place: Place) -> None:
+    """Open NCCL; the same `UnsupportedError` on every rank if one cannot."""
+    comm.all_reduce(moved(np.zeros(1, np.float32), place), algorithm="nccl")
 
 
 def _agreed_options(

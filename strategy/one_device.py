@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from strategy.base import Strategy
-from strategy.devices import canonical, check_host
+from strategy.devices import canonical, check_there
 from strategy.distributed_dataset import DistributedDataset
 from strategy.extended import StrategyExtended
 from strategy.input_context import InputContext, InputOptions
@@ -26,13 +26,13 @@ class OneDeviceExtended(StrategyExtended):
     def __init__(self, strategy: Strategy, device: str) -> None:
         super().__init__(strategy)
         self.devices = self.variable_devices = (canonical(device),)
-        check_host(self.devices)
+        check_there(self.devices)
 
     def distribute_dataset(
         self, dataset: Iterable[Any], options: InputOptions | None = None
     ) -> DistributedDataset:
         """Return all batches, whole and bare."""
-        return distribute(dataset, InputContext(), options=options)
+        return distribute(dataset, InputContext(), options=options, places=self.places)
 
     def distribute_from_function(
         self,
@@ -40,4 +40,6 @@ class OneDeviceExtended(StrategyExtended):
         options: InputOptions | None = None,
     ) -> DistributedDataset:
         """Return all that `dataset_fn` makes."""
-        return from_function(dataset_fn, InputContext(), options=options)
+        return from_function(
+            dataset_fn, InputContext(), options=options, places=self.places
+        )

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from strategy import contexts, nest
+from strategy.local_reduce import is_dense
 from strategy.options import CommunicationOptions
+from strategy.placing import copied, place_of
 from strategy.reduce_op import ReduceOp
 from strategy.reduction import Reduction
 from strategy.refusal import Refusal, or_refusal
@@ -191,7 +193,7 @@ def _leaves(value: Any) -> list[Any]:
 def _own(results: Sequence[Any], given: Sequence[Any]) -> list[Any]:
     """Return results to change: of one replica they may be what was given."""
     return [
-        new.copy() if new is old and isinstance(new, np.ndarray) else new
+        copied(new, place_of(new)) if new is old and is_dense(new) else new
         for new, old in zip(results, given, strict=True)
     ]
 

@@ -11,7 +11,7 @@ import numpy as np
 from strategy import contexts, local_reduce, nest
 from strategy.collective_all_reduce import CollectiveAllReduce
 from strategy.communication import Communication
-from strategy.cross_device_ops import CrossDeviceOps, checked, per_replica
+from strategy.cross_device_ops import CrossDeviceOps, checked, delivered, per_replica
 from strategy.distributed_dataset import DistributedDataset
 from strategy.errors import StructureError
 from strategy.extended import StrategyExtended
@@ -19,10 +19,12 @@ from strategy.indexed_slices import IndexedSlices
 from strategy.input_context import InputContext, InputOptions
 from strategy.input_pipelines import distribute, from_function
 from strategy.options import CommunicationOptions, RunOptions
+from strategy.placing import Place, copied, on, place_of
 from strategy.reduce_op import ReduceOp
 from strategy.reduction import Pack
 from strategy.replica_context import ReplicaContext
 from strategy.replicas import Meeting
+from strategy.streams import current_streams, working
 from strategy.values import (
     DistributedValues,
     Mirrored,
@@ -56,7 +58,7 @@ class ReplicatedExtended(StrategyExtended):
         self.replica_ids = tuple(range(len(devices)))
         self.num_replicas_in_sync = len(devices)
         self._ops = ops
-        self._everywhere = Mirrored([np.zeros(0)] * len(devices))  # all local devices
+        self._everywhere = Mirrored(devices)
 
     @property
     def last_communication(self) -> Communication | None:
@@ -67,13 +69,9 @@ class ReplicatedExtended(StrategyExtended):
         """Return ON_READ for a variable that is combined when read, else MIRRORED."""
         return ON_READ if on_read else MIRRORED
 
-    def initial_values(self, value: Any) -> list[Any]:
-        """Return `value` for each replica; arrays in variables are never written to."""
-        return [value.view() for _ in self.replica_ids]
-
     def reduced(self, reduce_op: ReduceOp, values: list[Any]) -> Any:
         """Return the combination over all replicas; `values` are the local ones'."""
-        return self._ops.reduce(reduce_op, PerReplica(values), self.worker_devices[0])
+        return self._ops.reduce(reduce_op, PerReplica(values), values[0])
 
     def reduce_pairs(
         self,
@@ -82,7 +80,7 @@ class ReplicatedExtended(StrategyExtended):
         options: CommunicationOptions | None,
     ) -> list[Any]:
         """Do `batch_reduce_to`: a mirrored value is its own MEAN and has no SUM."""
-        results: list[Any] = [value for value, _ in pairs]
+        results: list[Any] = [delivered(value, to) for value, to in pairs]
         moving = []
         for at, (value, to) in enumerate(pairs):
             if is_mirrored(value):
@@ -150,14 +148,19 @@ class ReplicatedExtended(StrategyExtended):
     ) -> list[list[Pack]]:
         """Start `all_reduce_lists`; return each local replica's packs."""
         values = [list(map(plain, parts)) for parts in _columns(lists)]
-        dense = all(isinstance(parts[0], local_reduce.Dense) for parts in values)
-        if not dense or not isinstance(self._ops, CollectiveAllReduce):
+        dense = all(local_reduce.is_dense(parts[0]) for parts in values)
+        at_once = self.comm is None and any(p is not None for p in self.places)
+        if not dense or at_once or not isinstance(self._ops, CollectiveAllReduce):
             return super().start_all_reduce_lists(reduce_op, lists, options)
         given = checked(options)
         under_way = self._ops.start(reduce_op, values, given)
-        if len(lists) > 1:  # one may change its results before another has got them
-            under_way = [(places, _copying(wait)) for places, wait in under_way]
-        return [[Pack(places, wait) for places, wait in under_way] for _ in lists]
+        if len(lists) == 1:
+            return [[Pack(places, wait) for places, wait in under_way]]
+        # One may change its results before another has got them.
+        return [
+            [Pack(places, _copying(wait, place)) for places, wait in under_way]
+            for place in self.places
+        ]
 
     def all_gather_lists(
         self, lists: list[list[Any]], axis: int, options: CommunicationOptions | None
@@ -188,9 +191,9 @@ class ReplicatedExtended(StrategyExtended):
             return value
         self._check_components(parts)
         given = self._hints(options)
-        return self._ops.gather_implementation(
-            per_replica(parts), self.worker_devices[0], axis, given
-        )
+        joining = per_replica(parts)
+        home = joining.values[0]
+        return self._ops.gather_implementation(joining, home, axis, given)
 
     def gathered_alone(self, value: Any) -> PerReplica | None:
         """Return what a value without components means to gather; None for itself."""
@@ -213,7 +216,10 @@ class ReplicatedExtended(StrategyExtended):
             raise StructureError(f"{var!r} is not a variable of {self._strategy!r}")
         results = []
         for index, component in enumerate(var.values):
-            with contexts.entered(contexts.Mode(self._strategy, None, index)):
+            with (
+                on(place_of(component.read_value())),
+                contexts.entered(contexts.Mode(self._strategy, None, index)),
+            ):
                 named = select(index, kwargs)
                 results.append(fn(component, *select(index, args), **named))
         if not group:
@@ -234,6 +240,7 @@ class ReplicatedExtended(StrategyExtended):
         count = len(self.replica_ids)
         if count == 1:
             return super().call_for_each_replica(fn, args, kwargs, options)
+        streams = current_streams(self.places)
         meeting = Meeting(
             count,
             partial(contexts.entered, contexts.Mode(self._strategy)),
@@ -242,7 +249,10 @@ class ReplicatedExtended(StrategyExtended):
 
         def body(index: int) -> Any:
             replica_id = np.int32(self.replica_ids[index])
-            with ReplicaContext(self._strategy, replica_id, index, meeting):
+            with (
+                working(self.places[index], streams[index]),
+                ReplicaContext(self._strategy, replica_id, index, meeting),
+            ):
                 return fn(*select(index, list(args)), **select(index, dict(kwargs)))
 
         return regroup(meeting.run(body), PerReplica)
@@ -257,7 +267,12 @@ class ReplicatedExtended(StrategyExtended):
     ) -> DistributedDataset:
         """Return the local replicas' pieces of each batch."""
         return distribute(
-            dataset, self._input_context, self.comm, options, self.pads_input
+            dataset,
+            self._input_context,
+            self.comm,
+            options,
+            self.pads_input,
+            self.places,
         )
 
     def distribute_from_function(
@@ -267,7 +282,12 @@ class ReplicatedExtended(StrategyExtended):
     ) -> DistributedDataset:
         """Return the batches that `dataset_fn` makes for this process."""
         return from_function(
-            dataset_fn, self._input_context, self.comm, options, self.pads_input
+            dataset_fn,
+            self._input_context,
+            self.comm,
+            options,
+            self.pads_input,
+            self.places,
         )
 
     @property
@@ -319,9 +339,12 @@ def _columns(lists: list[list[Any]]) -> list[tuple[Any, ...]]:
     return list(zip(*lists, strict=True))
 
 
-def _copying(wait: Callable[[], list[Any]]) -> Callable[[], list[Any]]:
+def _copying(wait: Callable[[], list[Any]], place: Place) -> Callable[[], list[Any]]:
     """Return what waits for results too, and gets memory of its own for them."""
-    return lambda: [array.copy() for array in wait()]
+    return lambda: [
+        copied(array, place_of(array) if place_of(array) is None else place)
+        for array in wait()
+    ]
 
 
 def _read(leaf: Any) -> Any:

@@ -8,25 +8,39 @@ from typing import Any
 import numpy as np
 
 from strategy.indexed_slices import IndexedSlices
+from strategy.placing import moved, on_host, place_of
 
 Scatter = Callable[[Any, IndexedSlices], Any]
 
 
 def _at(ufunc: np.ufunc) -> Scatter:
     """Return the change that applies `ufunc` row by row, also to a row given twice."""
+    return _changing(lambda new, rows, values: ufunc.at(new, rows, values))
 
-    def change(old: Any, delta: IndexedSlices) -> Any:
-        new = old.copy()
-        ufunc.at(new, delta.indices, delta.values)
+
+def _changing(change: Callable[[Any, Any, Any], None]) -> Scatter:
+    """Return the change of a copy of an array by `change(array, rows, values)`."""
+
+    def scatter(old: Any, delta: IndexedSlices) -> Any:
+        new, place = old.copy(), place_of(old)
+        if place is None:
+            change(new, delta.indices, delta.values)
+            return new
+        # On a GPU a row that comes twice would be changed in an order that may differ
+        # from one GPU to the next: the rows in question are changed on the host.
+        given = delta.moved(None)
+        rows, numbers = np.unique(given.indices, return_inverse=True)
+        there = moved(rows, place)
+        some = on_host(old[there])
+        change(some, numbers, given.values)
+        new[there] = moved(some, place)
         return new
 
-    return change
+    return scatter
 
 
-def _update(old: Any, delta: IndexedSlices) -> Any:
-    new = old.copy()
-    new[delta.indices] = delta.values
-    return new
+def _set(new: Any, rows: Any, values: Any) -> None:
+    new[rows] = values
 
 
 SCATTERS: dict[str, Scatter] = {
@@ -36,7 +50,7 @@ SCATTERS: dict[str, Scatter] = {
     "scatter_div": _at(np.divide),
     "scatter_min": _at(np.minimum),
     "scatter_max": _at(np.maximum),
-    "scatter_update": _update,
+    "scatter_update": _changing(_set),
 }
 
 # Sums of several replicas' rows mean nothing to these.

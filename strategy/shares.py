@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from strategy import local_reduce
 from strategy.packs import group_by_size
+from strategy.placing import cast
 from strategy.reduce_op import ReduceOp, mean_dtype
 from strategy.refusal import Refusal, or_refusal
 from strategy.values import Array
@@ -39,9 +40,7 @@ class Share(NamedTuple):
         dtypes = [parts[0].dtype for parts in self.parts]
         if replicas == 1:  # `collectives` has divided; of integers, in float64
             return [
-                array.astype(mean_dtype(dtype), copy=False)
-                if dtype.kind in "iu"
-                else array
+                cast(array, mean_dtype(dtype)) if dtype.kind in "iu" else array
                 for array, dtype in zip(moved, dtypes, strict=True)
             ]
         return [

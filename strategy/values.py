@@ -13,6 +13,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike
 
 from strategy import contexts, nest
+from strategy.placing import first_place, on_host, seen, there
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -68,10 +69,22 @@ class ArrayLike(NDArrayOperatorsMixin):
         """Return the array that this object stands for in the current context."""
         raise NotImplementedError
 
+    def numpy(self) -> Array:
+        """Return the value in the host's memory, read-only."""
+        array: Array = on_host(self.read_value())
+        return array
+
     def __array__(
         self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> Array:
         return converted(self.read_value(), dtype, copy)
+
+    def __array_function__(
+        self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any
+    ) -> Any:
+        given, named = nest.map_structure(_behind, (list(args), dict(kwargs)))
+        place = first_place(nest.flatten([given, named]))
+        return there(place, func, *given, **named)
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
@@ -82,11 +95,8 @@ class ArrayLike(NDArrayOperatorsMixin):
                 "use assign, assign_add or assign_sub"
             )
         # Python numbers stay numbers: an array of one would widen a float32 operand.
-        operands = [
-            value.read_value() if isinstance(value, ArrayLike) else value
-            for value in inputs
-        ]
-        return getattr(ufunc, method)(*operands, **kwargs)
+        operands = list(map(_behind, inputs))
+        return there(first_place(operands), getattr(ufunc, method), *operands, **kwargs)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -116,7 +126,7 @@ class ArrayLike(NDArrayOperatorsMixin):
 
     def tolist(self) -> Any:
         """Return the array as nested lists of Python numbers."""
-        return self.read_value().tolist()
+        return self.numpy().tolist()
 
     def __getitem__(self, key: Any) -> Any:
         return self.read_value()[key]
@@ -125,13 +135,17 @@ class ArrayLike(NDArrayOperatorsMixin):
         return len(self.read_value())
 
     def __float__(self) -> float:
-        return float(self.read_value())
+        return float(self.numpy())
 
     def __int__(self) -> int:
-        return int(self.read_value())
+        return int(self.numpy())
 
     def __bool__(self) -> bool:
-        return bool(self.read_value())
+        return bool(self.numpy())
+
+
+def _behind(value: Any) -> Any:
+    return value.read_value() if isinstance(value, ArrayLike) else value
 
 
 class Mirrored(ArrayLike, DistributedValues):
@@ -151,13 +165,17 @@ def local_index() -> int:
 
 
 def plain(value: Any) -> Any:
-    """Return the array behind `value`; numbers become arrays by NumPy's rules."""
+    """Return the array behind `value`, on a GPU one of CuPy's.
+
+    Numbers become arrays by NumPy's rules.
+    """
     if type(value) is np.ndarray:  # nearly always
         return value
     if isinstance(value, ArrayLike):
         return value.read_value()
-    is_array = hasattr(value, "dtype") and not isinstance(value, np.generic)
-    return value if is_array else np.asarray(value)
+    if isinstance(value, np.generic) or not hasattr(value, "dtype"):
+        return np.asarray(value)
+    return seen(value)
 
 
 def converted(value: Any, dtype: DTypeLike | None, copy: bool | None) -> Array:

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from strategy import contexts
+from strategy.placing import in_use, moved, on, place_of
 from strategy.reduce_op import ReduceOp, VariableAggregation
 from strategy.values import Mirrored, is_per_component, plain
 
@@ -122,13 +121,15 @@ def shares(variable: Variable, value: Any) -> list[Any]:
     """
     extended = variable.distribute_strategy.extended
     count = extended.num_replicas_in_sync
-    if variable.dtype.kind not in "iu":
-        return [(value / count).astype(variable.dtype)] * len(extended.replica_ids)
-    whole, rest = np.divmod(value, count)
-    return [
-        (whole + (rest > int(number))).astype(variable.dtype)
-        for number in extended.replica_ids
-    ]
+    with on(place_of(value)):
+        if variable.dtype.kind not in "iu":
+            share = (value / count).astype(variable.dtype)
+            return [share] * len(extended.replica_ids)
+        whole, rest = value // count, value % count
+        return [
+            (whole + (rest > int(number))).astype(variable.dtype)
+            for number in extended.replica_ids
+        ]
 
 
 def _write_every_on_read(
@@ -158,6 +159,18 @@ def _write_nothing(variable: Variable, name: str, change: Change, value: Any) ->
 def _read_own(variable: Variable) -> Any:
     """Return the component of this replica, the first one outside replicas."""
     return variable.component(variable.index_here())
+
+
+def _read_only(variable: Variable) -> Any:
+    """Return the one component that there is, brought to where the replica is."""
+    value = variable.component(0)
+    if not in_use():
+        return value
+    mode = contexts.current()
+    places = mode.strategy.extended.places
+    if mode.replica is None or not places:
+        return value
+    return moved(value, places[mode.replica.local_index])
 
 
 def _read_reduced(variable: Variable) -> Any:
@@ -216,8 +229,8 @@ READS: dict[tuple[str, str], dict[VariableAggregation, Read]] = {
         FIRST: _read_first,
     },
     (ON_READ, UPDATE): _all(_read_own),
-    (AGGREGATING, REPLICA): _all(_read_own),
-    (AGGREGATING, CROSS): _all(_read_own),
-    (AGGREGATING, UPDATE): _all(_read_own),
-    (PLAIN, UPDATE): _all(_read_own),
+    (AGGREGATING, REPLICA): _all(_read_only),
+    (AGGREGATING, CROSS): _all(_read_only),
+    (AGGREGATING, UPDATE): _all(_read_only),
+    (PLAIN, UPDATE): _all(_read_only),
 }

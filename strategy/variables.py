@@ -13,9 +13,10 @@ from numpy.typing import DTypeLike
 
 from strategy import contexts
 from strategy.indexed_slices import IndexedSlices
+from strategy.placing import cast, copied, moved, on, place_of, there
 from strategy.reduce_op import VariableAggregation, VariableSynchronization
 from strategy.scatter import NEVER_REDUCED, SCATTERS, Scattered
-from strategy.values import ArrayLike, DistributedValues, local_index, plain
+from strategy.values import Array, ArrayLike, DistributedValues, local_index, plain
 from strategy.variable_rules import (
     AGGREGATING,
     CROSS,
@@ -56,7 +57,7 @@ class Component(ArrayLike):
         """Return the value here, read-only."""
         return self.owner.component(self.index)
 
-    value = numpy = read_value
+    value = read_value
 
     def assign(self, value: Any) -> Component:
         """Set this component."""
@@ -122,15 +123,17 @@ class Variable(ArrayLike, Scattered, DistributedValues):
         extended = self.distribute_strategy.extended
         try:
             value = initial_value() if callable(initial_value) else initial_value
-            array = np.array(plain(value), dtype)
+            array: Array = _owned(plain(value), dtype)
             _check(name, array.dtype, synchronization, aggregation)
         except Exception as error:
             extended.refuse(error)
         self.kind = extended.variable_kind(
             synchronization is VariableSynchronization.ON_READ
         )
-        self._dtype, self._shape = array.dtype, array.shape
+        self._dtype: np.dtype[Any] = array.dtype
+        self._shape: tuple[int, ...] = array.shape
         self._arrays = [_frozen(value) for value in extended.initial_values(array)]
+        self._places = tuple(map(place_of, self._arrays))
         self._components = tuple(
             Component(self, index) for index in range(len(self._arrays))
         )
@@ -164,7 +167,7 @@ class Variable(ArrayLike, Scattered, DistributedValues):
         """Return the value here, read-only; reading ON_READ may be collective."""
         return READS[self.kind, self._where()][self.aggregation](self)
 
-    value = numpy = read_value
+    value = read_value
 
     def assign(self, value: Any, read_value: bool = True) -> Any:
         """Set the value; return the new one, a Mirrored if several are held here.
@@ -199,8 +202,9 @@ class Variable(ArrayLike, Scattered, DistributedValues):
 
     def put(self, index: int, change: Change, value: Any) -> Component:
         """Change one component and return it."""
-        old = self._arrays[index]
-        self._arrays[index] = _frozen(change(old, self.prepared(value)))
+        old, place = self._arrays[index], self._places[index]
+        new = moved(self.prepared(value), place)
+        self._arrays[index] = _frozen(there(place, change, old, new))
         return Component(self, index)
 
     def prepared(self, value: Any) -> Any:
@@ -214,21 +218,22 @@ class Variable(ArrayLike, Scattered, DistributedValues):
             raise ValueError(
                 f"variable {self.name!r} has shape {self.shape}, got {array.shape}"
             )
-        return array.astype(self._castable(array.dtype), copy=False)
+        return cast(array, self._castable(array.dtype))
 
     def _prepared_slices(self, delta: IndexedSlices) -> IndexedSlices:
         rows, found = self.shape[1:], delta.values.shape[1:]
-        inside = not delta.indices.size or (
-            self.shape
-            and -1 < delta.indices.min() <= delta.indices.max()
-            and delta.indices.max() < self.shape[0]
-        )
+        with on(place_of(delta)):
+            inside = not delta.indices.size or (
+                self.shape
+                and -1 < delta.indices.min() <= delta.indices.max()
+                and delta.indices.max() < self.shape[0]
+            )
         if rows != found or not inside:
             raise ValueError(
                 f"variable {self.name!r} has shape {self.shape}; got rows of shape "
                 f"{found} at {delta.indices.tolist()}"
             )
-        values = delta.values.astype(self._castable(delta.dtype), copy=False)
+        values = cast(delta.values, self._castable(delta.dtype))
         return IndexedSlices(values, delta.indices, delta.dense_shape)
 
     def _castable(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -271,8 +276,17 @@ class Variable(ArrayLike, Scattered, DistributedValues):
         return self._write(name, delta)
 
 
+def _owned(value: Any, dtype: DTypeLike | None) -> Any:
+    """Return an array of its own, where it is."""
+    if place_of(value) is None:
+        return np.array(value, dtype)
+    return cast(copied(value, place_of(value)), np.dtype(dtype or value.dtype))
+
+
 def _frozen(value: Any) -> Any:
-    """Return a component's array with writing into it forbidden."""
+    """Return a component's array with writing into it forbidden, if that can be."""
+    if place_of(value) is not None:
+        return value  # memory of a GPU has no such mark
     array = np.asarray(value)
     array.flags.writeable = False
     return array

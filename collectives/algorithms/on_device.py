@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from collectives.algorithms import TABLE, Algorithm, cuda_aware, nccl
+from collectives.algorithms import TABLE, Algorithm, cuda_aware, cuda_ipc, nccl
 from collectives.algorithms.stepwise import Task
 from collectives.gpu import streams
 from collectives.group import Group
@@ -63,6 +63,7 @@ WAYS: dict[str, Way] = {
         lambda collective, kernel: "",
     ),
     NCCL: Way(nccl.ROWS, nccl.refusal, open_nccl),
+    "cuda_ipc": Way(cuda_ipc.ROWS, cuda_ipc.refusal),
     "cuda_aware": Way(
         cuda_aware.ROWS, cuda_aware.refusal, open_cuda_aware, cuda_aware.OPERATIONS
     ),

@@ -17,7 +17,7 @@ from collectives.device_plans import DevicePlanner, choose_way
 from collectives.errors import InvalidArgumentError, UnsupportedError
 from collectives.gpu import streams
 from collectives.gpu.arrays import OnDevice, device_view, on_device
-from collectives.kernels import kernel_for
+from collectives.kernels import Kernel, kernel_for
 from collectives.plans import Planner
 from collectives.selection import Choice
 
@@ -123,6 +123,23 @@ def _at(view: OnDevice, stream: Any) -> AbstractContextManager[Any]:
     stack.enter_context(streams.using(view.array))
     stack.enter_context(streams.on(stream))
     return stack
+
+
+def explain_way(
+    planner: Planner, collective: str, kernel: Kernel | None, on_host: Choice
+) -> Choice:
+    """Return which way an array on a GPU would go now.
+
+    Args:
+        planner: of the communicator; what its ranks have is known, or all are staged.
+        collective: a key of `TABLE`.
+        kernel: for calls that combine.
+        on_host: the choice for a host array.
+    """
+    way = None
+    if planner.group.gpus is not None:
+        way = choose_way(collective, [kernel], planner.group, planner.options, None)
+    return way or Choice(STAGED, f"by way of the host, there by {on_host.algorithm}")
 
 
 @cache

@@ -97,9 +97,7 @@ class Checkpoint:
             what = {key: (v.shape, str(v.dtype)) for key, v in self.variables.items()}
             _check_same(comm, "save", (str(name), what))
             # Every rank reads: for some variables that is a collective of its own.
-            arrays = {
-                key: np.asarray(v.read_value()) for key, v in self.variables.items()
-            }
+            arrays = {key: v.numpy() for key, v in self.variables.items()}
             notes = {"save_counter": number, "replicas": strategy.num_replicas_in_sync}
             on_chief(comm, lambda: file.write(name, arrays, notes))
         self.save_counter = number

@@ -29,13 +29,14 @@ LAYERS = {
         "doctor bench trace tune cli __main__",
     ),
     "strategy": (
-        "errors options nest reduce_op devices indexed_slices partitioners "
+        "errors options nest reduce_op placing devices indexed_slices partitioners "
         "cluster_resolver multi_worker_util",
         "contexts values variables variable_rules scatter cluster_check input_context "
         "data",
         "communication local_reduce packs shares reduction refusal distributed_dataset "
         "input_pipelines",
-        "cross_device_ops packed_ops collective_all_reduce",
+        "cross_device_ops local_nccl packed_ops collective_all_reduce worker_devices "
+        "streams",
         "replicas replica_context gradients base extended replicated",
         "one_device mirrored central_storage multi_worker checkpoint",
         "experimental bench",

@@ -51,7 +51,7 @@ def test_devices_that_are_not_those_of_one_process(given, error):
     ],
 )
 def test_gpus_are_refused_instead_of_quietly_not_used(make):
-    with pytest.raises(collectives.UnsupportedError, match=r"GPU:0.*host memory"):
+    with pytest.raises(collectives.UnsupportedError, match=r"no GPU:0.*sees no GPU"):
         make()
 
 

@@ -13,6 +13,7 @@ from cupy._array import ndarray
 from cupy._creation import *  # noqa: F403
 from cupy._creation import array, asarray, empty
 from cupy._kernel import ElementwiseKernel
+from cupy._linear import argmax, dot, matmul
 from cupy._misuse import Misuse
 from cupy._ufuncs import (
     REDUCTIONS,
@@ -72,10 +73,13 @@ __all__ = [
     "ElementwiseKernel",
     "Misuse",
     "_util",
+    "argmax",
     "array",
     "asarray",
     "cuda",
+    "dot",
     "empty",
+    "matmul",
     "may_share_memory",
     "ndarray",
     "shares_memory",

@@ -175,6 +175,10 @@ class ndarray:
                     "The 'out' parameter must have exactly one array value"
                 )
             more["out"] = more["out"][0]
+        known = (ndarray, np.ndarray, *SCALARS)
+        for x in (*inputs, *([more["out"]] if "out" in more else [])):
+            if not isinstance(x, known) and not hasattr(x, "__cuda_array_interface__"):
+                return NotImplemented  # the other operand may know what to do
         return function(*inputs, **more)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -357,8 +361,14 @@ class ndarray:
         return made
 
     def copy(self, order: str = "C") -> "ndarray":
-        with self.device:
+        """Copy to the current device, wherever the array is."""
+        if self.data.device_id == runtime.getDevice() or not self.size:
             return self.astype(self.dtype, order)
+        with self.device:
+            packed = self.astype(self.dtype, order, copy=not _plain(self))
+        made = like(packed)
+        copy_into(made, packed)
+        return made
 
     def fill(self, value: Any) -> None:
         if isinstance(value, ndarray):

@@ -98,7 +98,7 @@ def queue(device: int, ptr: int) -> Queue:
         if key not in QUEUES:
             if ptr > PER_THREAD:
                 raise Misuse(f"stream {ptr} is not one, or was destroyed")
-            QUEUES[key] = Queue(device, ptr, blocking=True)
+            QUEUES[key] = Queue(device, LEGACY if ptr == 1 else ptr, blocking=True)
         return QUEUES[key]
 
 
@@ -242,6 +242,8 @@ def _drive(target: Queue) -> None:
                 _drive(earlier.queue)
             if not earlier.done:
                 return
+        if work.done:  # what came before it was driven from here, and drove this on
+            continue
         try:
             if work.run() is False:
                 return

@@ -383,6 +383,16 @@ def memcpyPeer(dst: int, dstDevice: int, src: int, srcDevice: int, size: int) ->
 def _copy(
     dst: int, src: int, size: int, kind: int, queue: _engine.Queue
 ) -> _engine.Work:
+    with _engine.LOCK:  # another thread may drive the stream meanwhile
+        work, target = _submit_copy(dst, src, size, kind, queue)
+    if target == "pageable":
+        _engine.synchronize(work)
+    return work
+
+
+def _submit_copy(
+    dst: int, src: int, size: int, kind: int, queue: _engine.Queue
+) -> tuple[_engine.Work, str]:
     what = f"a copy of {size} bytes"
     source, target = _side(src, size, what), _side(dst, size, what)
     wanted = KINDS.get(kind)
@@ -406,11 +416,9 @@ def _copy(
         work = _engine.submit(queue, what, run, reads, writes)
     else:
         work = _engine.submit(queue, what, lambda: _move(dst, src, size), reads, writes)
-    if target == "pageable":
-        _engine.synchronize(work)
-    elif target == "pinned" and _engine.unordered(writes[0]) == [work]:
+    if target == "pinned" and _engine.unordered(writes[0]) == [work]:
         ctypes.memset(dst, 0xEB, size)  # what a host sees that does not wait
-    return work
+    return work, target
 
 
 def _bytes(address: int, size: int) -> Any:
