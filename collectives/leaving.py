@@ -19,6 +19,8 @@ def leave(group: Group, patience_s: float) -> None:
         PeerLost: a rank died instead, or waits for a call that this one never makes.
     """
     for one in (group, *group.derived):
+        if one.device_window is not None:
+            one.device_window.leave()  # who has said farewell has nothing open any more
         if one.board is not None and not one.closed:
             one.board.set_state(State.LEFT)
     group.doing = "leaving"

@@ -49,7 +49,7 @@ class Topology:
     """Cores of this host that its ranks may run on, taken together."""
     mpi: MPIFacts | None = None
     devices: tuple[str, ...] = ()
-    """UUIDs of the GPUs of this host."""
+    """UUIDs of the GPUs of this host, or files where the driver hides those."""
     numa_nodes: tuple[int, ...] = ()
     """Parts of this host's memory that are near to the cores of its ranks."""
     caches: tuple[tuple[int, ...], ...] = ()

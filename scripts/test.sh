@@ -53,21 +53,27 @@ table=()
 ran=0
 bad=0
 
-# run MPI GROUP RANKS [HOSTS]: one pytest run and one row of the table; RANKS is - without
-# mpirun, HOSTS the host of each rank where there are to be several.
+# run MPI GROUP RANKS [HOSTS [GPUS]]: one pytest run and one row of the table; RANKS is -
+# without mpirun, HOSTS the host of each rank where there are to be several, GPUS the
+# pretended device of each rank.
 run() {
-    local mpi=$1 group=$2 ranks=$3 hosts=${4:-} status=0 start=$SECONDS result
+    local mpi=$1 group=$2 ranks=$3 hosts=${4:-} gpus=${5:-} status=0 start=$SECONDS result
     local python
     python=$PWD/$(folder_of "$mpi")/bin/python
     local -a what=("tests/$group") job=("$python" -m pytest)
     [ -z "$hosts" ] || what=("${across_hosts[@]}")
+    if [ -n "$gpus" ]; then
+        what=(tests/mpi/gpu)
+        [[ ${paths[$group]:-$what} == *$what* ]] || return 0
+    fi
     if [ ${#paths[@]} -gt 0 ]; then
         [ -n "${paths[$group]:-}" ] || return 0
         mapfile -t what <<<"${paths[$group]%$'\n'}"
     fi
     [ -z "$hosts" ] || what+=(--hosts "$hosts")
+    [ -z "$gpus" ] || what+=(--gpus "$gpus")
     [ "$ranks" = - ] || job=("$python" tests/harness/launch.py "$ranks" "${job[@]}")
-    say "$mpi, tests/$group, ranks: $ranks${hosts:+, on hosts $hosts}"
+    say "$mpi, tests/$group, ranks: $ranks${hosts:+, on hosts $hosts}${gpus:+, GPUs $gpus}"
     # tee has a limit too: a stray rank could hold its input open for ever.
     timeout --foreground --kill-after=10 "$limit_s" \
         "${job[@]}" "${arguments[@]}" "${what[@]}" </dev/null 2>&1 |
@@ -80,7 +86,7 @@ run() {
         bad=1
     fi
     if [[ $result =~ [0-9]\ (passed|failed|error) ]]; then ran=1; fi
-    table+=("$(printf '%-8s %-7s %-9s  %4ss  %s' "$mpi" "$group" "${hosts:-$ranks}" \
+    table+=("$(printf '%-8s %-7s %-9s  %4ss  %s' "$mpi" "$group" "${gpus:+GPUs }${gpus:-${hosts:-$ranks}}" \
         $((SECONDS - start)) "$result")")
 }
 
@@ -96,6 +102,8 @@ for mpi in "${mpis[@]}"; do
     run "$mpi" mpi 4 0,0,1,1
     run "$mpi" mpi 5 0,0,1,2,2
 done
+run "${mpis[0]}" mpi 2 "" 0,1
+run "${mpis[0]}" mpi 4 "" 0,0,1,1
 
 say "summary"
 printf '%-8s %-7s %-9s  %5s  %s\n' mpi tests ranks time result

@@ -8,13 +8,15 @@ of the host (calls/staging.py), by any algorithm of `TABLE`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
-from collectives.algorithms import TABLE, Algorithm, nccl
+from collectives.algorithms import TABLE, Algorithm, cuda_aware, cuda_ipc, nccl
 from collectives.algorithms.stepwise import Task
 from collectives.gpu import streams
 from collectives.group import Group
 from collectives.kernels import Kernel
+from collectives.opening_aware import open_cuda_aware
 from collectives.opening_nccl import open_nccl
 from collectives.options import Options
 
@@ -28,6 +30,8 @@ class Way(NamedTuple):
     """Why it cannot do a collective on such arrays; empty where it can."""
     open: Callable[[Group, float], None] | None = None
     """Opens it, before the first call that goes this way; see `open_way`."""
+    operations: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """What of the MPI must have been proved, by collective."""
 
 
 def alone(task: Task) -> None:
@@ -59,6 +63,10 @@ WAYS: dict[str, Way] = {
         lambda collective, kernel: "",
     ),
     NCCL: Way(nccl.ROWS, nccl.refusal, open_nccl),
+    "cuda_ipc": Way(cuda_ipc.ROWS, cuda_ipc.refusal),
+    "cuda_aware": Way(
+        cuda_aware.ROWS, cuda_aware.refusal, open_cuda_aware, cuda_aware.OPERATIONS
+    ),
 }
 
 
@@ -81,7 +89,12 @@ def refusal(
     if kernel is not None and kernel.op.startswith("callable"):
         return "a function as op is called with host arrays"
     assert group.gpus is not None, "the ranks have told each other what they have"
-    return group.gpus.refusals.get(way, "") or WAYS[way].refusal(collective, kernel)
+    unproved = map(group.gpus.proof.get, WAYS[way].operations.get(collective, ()))
+    return (
+        group.gpus.refusals.get(way, "")
+        or WAYS[way].refusal(collective, kernel)
+        or next(filter(None, unproved), "")
+    )
 
 
 def unopened(way: str, group: Group) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -12,16 +13,35 @@ from collectives.algorithms.stepwise import Task
 from collectives.board import ROUNDS
 from collectives.kernels import Array
 from collectives.partition import Bounds
+from collectives.registered import place_of
 
 Slots = list[Array]
+
+
+class Slotted(Protocol):
+    """What rounds need of a window, in the memory of a host or of its GPUs."""
+
+    turn: int
+
+    def length(self, itemsize: int) -> int:
+        """Return how many elements a slot holds."""
+
+    def slots(self, dtype: np.dtype[Any]) -> tuple[Slots, Slots]:
+        """Return the slots of the two turns, by rank."""
 
 
 class Rounds:
     """A task, its window, and how the one is cut to go through the other."""
 
-    def __init__(self, task: Task, divided: bool) -> None:
-        """Give each peer its part of a slot if `divided`; else a slot is one whole."""
-        group, window, board = task.group, task.group.window, task.group.board
+    def __init__(
+        self, task: Task, divided: bool, window: Slotted | None = None
+    ) -> None:
+        """Give each peer its part of a slot if `divided`; else a slot is one whole.
+
+        The window is the group's, unless another one is given.
+        """
+        group, board = task.group, task.group.board
+        window = window or group.window
         assert window is not None and board is not None, "see opening.py"
         self.task, self.rank, self.size = task, group.rank, group.size
         self.window, self.board = window, board
@@ -81,14 +101,44 @@ class Rounds:
             number += 1
         self.end(last)
 
-    def combine(self, parts: list[Array], target: Array, last: bool = True) -> None:
-        """Put the sum, in rank order, into `target`, if there is anything to add."""
+    def combine(
+        self,
+        parts: list[Array],
+        target: Array,
+        last: bool = True,
+        copies: Sequence[Array] = (),
+    ) -> None:
+        """Put the sum, in rank order, into `target`, if there is anything to add.
+
+        Of the `copies`, which get the same, there may be one for each rank; nobody
+        reads `target` then.
+        """
         task, kernel = self.task, self.task.kernel
         if not target.size or kernel is None:
             return
         if not self.widens and len(parts) > 1 and not kernel.in_order:
             kernel.add_up(parts, target, task.group.divisor if last else 1)
-            return
-        room = task.group.scratch(8 * target.size if self.widens else 0)
-        with np.errstate(all="ignore"):
-            combine_in_order(task, parts, target, room.view(np.float32), last)
+        else:
+            room = task.group.scratch(8 * target.size if self.widens else 0)
+            with np.errstate(all="ignore"):
+                combine_in_order(task, parts, target, room.view(np.float32), last)
+        for copy in copies:
+            copy[:] = target
+
+    def place_of(self, array: Array) -> int:
+        """Return where the others find a flat array; -1 if they do not."""
+        window = self.task.group.window
+        return -1 if window is None else place_of(window.arena, array)
+
+    def found(self, places: list[int], like: Array) -> list[Array | None]:
+        """Return arrays such as this one at those places, by rank."""
+        window = self.task.group.window
+        assert window is not None, "see opening.py"
+        return [
+            None if place < 0 else window.view(place, like.dtype, like.size)
+            for place in places
+        ]
+
+
+MakeRounds = Callable[[Task, bool], Rounds]
+"""Makes the rounds of a task, of divided slots or not; `Rounds` does."""

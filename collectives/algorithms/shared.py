@@ -13,14 +13,14 @@ on nothing but the inputs. An all-reduce of n bytes on p ranks stores, over all 
 
 from __future__ import annotations
 
-from collectives.algorithms.rounds import Rounds, Slots
+from collectives.algorithms.rounds import MakeRounds, Rounds, Slots
 from collectives.algorithms.stepwise import Task
 from collectives.kernels import Array
 
 
-def reduce_scatter(task: Task) -> None:
+def reduce_scatter(task: Task, make: MakeRounds = Rounds) -> None:
     """Leave this rank's block, combined, in its place in `work`."""
-    rounds = Rounds(task, divided=True)
+    rounds = make(task, True)
     rank, source, work, bounds = rounds.rank, task.source, task.work, task.bounds
 
     def write(number: int, slot: Array) -> None:
@@ -39,18 +39,27 @@ def reduce_scatter(task: Task) -> None:
     rounds.run(bounds, write, read)
 
 
-def scan(task: Task) -> None:
+def scan(task: Task, make: MakeRounds = Rounds) -> None:
     """Leave the sum of the ranks up to this one in `work`."""
-    _scan(task, task.group.rank + 1)
+    _scan(task, task.group.rank + 1, make)
 
 
-def exclusive_scan(task: Task) -> None:
+def exclusive_scan(task: Task, make: MakeRounds = Rounds) -> None:
     """Leave the sum of the ranks before this one in `work`; rank 0's stays."""
-    _scan(task, task.group.rank)
+    _scan(task, task.group.rank, make)
 
 
-def _scan(task: Task, ranks: int) -> None:
-    rounds = Rounds(task, divided=False)
+def sum_whole(task: Task, make: MakeRounds = Rounds) -> None:
+    """Leave the sum in everybody's `work`, or the root's: each adds up all of it.
+
+    One hand-over, for arrays so small that it counts for more than bytes do.
+    """
+    wanted = task.root in (-1, task.group.rank)
+    _scan(task, task.group.size if wanted else 0, make, complete=True)
+
+
+def _scan(task: Task, ranks: int, make: MakeRounds, complete: bool = False) -> None:
+    rounds = make(task, False)
     bounds, source, work = (0, task.source.size), task.source, task.work
 
     def write(number: int, slot: Array) -> None:
@@ -61,14 +70,14 @@ def _scan(task: Task, ranks: int) -> None:
         span = rounds.span(bounds, 0, number)
         if ranks:
             parts = [slot[rounds.place(0, span)] for slot in slots[:ranks]]
-            rounds.combine(parts, work[span], last=False)
+            rounds.combine(parts, work[span], last=complete)
 
     rounds.run(bounds, write, read)
 
 
-def broadcast(task: Task) -> None:
+def broadcast(task: Task, make: MakeRounds = Rounds) -> None:
     """Overwrite `work` by the root's `source`."""
-    rounds = Rounds(task, divided=False)
+    rounds = make(task, False)
     bounds, root = (0, task.work.size), task.root
 
     def write(number: int, slot: Array) -> None:
@@ -86,18 +95,18 @@ def broadcast(task: Task) -> None:
         task.work[:] = task.source
 
 
-def all_gather(task: Task) -> None:
+def all_gather(task: Task, make: MakeRounds = Rounds) -> None:
     """Fill `work` with everybody's block; the own one is in its place."""
-    _gather(task, task.group.size > 0)
+    _gather(task, task.group.size > 0, make)
 
 
-def gather(task: Task) -> None:
+def gather(task: Task, make: MakeRounds = Rounds) -> None:
     """Fill the root's `work` with everybody's block; the own one is in its place."""
-    _gather(task, task.group.rank == task.root)
+    _gather(task, task.group.rank == task.root, make)
 
 
-def _gather(task: Task, wanted: bool) -> None:
-    rounds = Rounds(task, divided=False)
+def _gather(task: Task, wanted: bool, make: MakeRounds) -> None:
+    rounds = make(task, False)
     rank, work, bounds = rounds.rank, task.work, task.bounds
 
     def write(number: int, slot: Array) -> None:
@@ -115,9 +124,9 @@ def _gather(task: Task, wanted: bool) -> None:
     rounds.run(bounds, write, read)
 
 
-def scatter(task: Task) -> None:
+def scatter(task: Task, make: MakeRounds = Rounds) -> None:
     """Give each rank its block of the root's `source`, in its place in `work`."""
-    rounds = Rounds(task, divided=True)
+    rounds = make(task, True)
     rank, root, bounds = rounds.rank, task.root, task.bounds
 
     def write(number: int, slot: Array) -> None:
@@ -135,9 +144,9 @@ def scatter(task: Task) -> None:
     rounds.run(bounds, write, read)
 
 
-def all_to_all(task: Task) -> None:
+def all_to_all(task: Task, make: MakeRounds = Rounds) -> None:
     """Send each rank its block of `source`; fill `work` with what all have sent."""
-    rounds = Rounds(task, divided=True)
+    rounds = make(task, True)
     rank, outgoing, incoming = rounds.rank, task.source_bounds, task.bounds
     assert outgoing is not None
 

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from collectives.algorithms.rounds import Rounds
+from collectives.algorithms.rounds import MakeRounds, Rounds
 from collectives.algorithms.stepwise import Task
 from collectives.board import RESULT, SOURCE
 from collectives.kernels import Array
 from collectives.laid import Round, layout
-from collectives.registered import place_of
 
 
 def start_all_reduce(task: Task) -> Callable[[], None]:
@@ -29,15 +28,15 @@ def start_all_reduce(task: Task) -> Callable[[], None]:
     return summing.end
 
 
-def all_reduce(task: Task) -> None:
+def all_reduce(task: Task, make: MakeRounds = Rounds) -> None:
     """Leave the sum in everybody's `work`."""
-    _Sum(task, [task.source], [task.work]).run()
+    _Sum(task, [task.source], [task.work], make=make).run()
 
 
-def reduce(task: Task) -> None:
+def reduce(task: Task, make: MakeRounds = Rounds) -> None:
     """Leave the sum in the root's `work`."""
     at_root = task.group.rank == task.root
-    _Sum(task, [task.source], [task.work] if at_root else []).run()
+    _Sum(task, [task.source], [task.work] if at_root else [], make=make).run()
 
 
 def flowing_all_reduce(
@@ -64,8 +63,9 @@ class _Sum:
         sources: Sequence[Array],
         works: Sequence[Array],
         common: Array | None = None,
+        make: MakeRounds = Rounds,
     ) -> None:
-        rounds = self.rounds = Rounds(task, divided=True)
+        rounds = self.rounds = make(task, True)
         self.sources, self.works, self.common = sources, works, common
         sizes = tuple(source.size for source in sources)
         self.layout = layout(sizes, rounds.size, rounds.rank, rounds.length)
@@ -80,18 +80,12 @@ class _Sum:
 
     def _place(self, arrays: Sequence[Array]) -> int:
         """Return where in the arena something lies that the others can find there."""
-        return place_of(self.rounds.window.arena, arrays[0]) if len(arrays) == 1 else -1
+        return self.rounds.place_of(arrays[0]) if len(arrays) == 1 else -1
 
     def _found(self, word: int) -> list[Array | None]:
         """Return the arrays whose places have been told, by rank; nothing if none."""
-        view, like = self.rounds.window.view, self.sources[0]
         places = self.rounds.board.read(word)
-        if max(places) < 0:
-            return []
-        return [
-            None if place < 0 else view(place, like.dtype, like.size)
-            for place in places
-        ]
+        return self.rounds.found(places, self.sources[0]) if max(places) >= 0 else []
 
     def run(self) -> None:
         """Do it all, after the ranks have agreed on the call."""
@@ -123,9 +117,7 @@ class _Sum:
         if known and not self.agreed:
             rounds.hand_over()  # who has given up meanwhile must not be written to
         for number, step in enumerate(steps):
-            self.add(number, step)
-            if self.common is None:
-                self.put(number, step, to_all)
+            self.add(number, step, to_all)
             if in_place:
                 continue
             if number < last:
@@ -144,8 +136,8 @@ class _Sum:
             for _, low, high, array, start, stop in self.layout[number].others:
                 slot[low:high] = sources[array][start:stop]
 
-    def add(self, number: int, step: Round) -> None:
-        """Add up this rank's block, into its slot or the common result."""
+    def add(self, number: int, step: Round, to_all: bool) -> None:
+        """Add up this rank's block, for all to read, and into the results in reach."""
         rounds, slots = self.rounds, self.rounds.slots(number)
         rank, common = rounds.rank, self.common
         for _, low, high, array, start, stop in step.own:
@@ -154,19 +146,12 @@ class _Sum:
                 if there is not None:
                     parts[peer] = there[start:stop]
             parts[rank] = self.sources[array][start:stop]
-            total = slots[rank][low:high] if common is None else common[start:stop]
-            rounds.combine(parts, total)
-
-    def put(self, number: int, step: Round, to_all: bool) -> None:
-        """Copy the sum of this rank's block into all results, or into its own one."""
-        total = self.rounds.slots(number)[self.rounds.rank]
-        for _, low, high, array, start, stop in step.own:
-            if to_all:
-                for target in self.targets:
-                    assert target is not None
-                    target[start:stop] = total[low:high]
-            elif self.works:
-                self.works[array][start:stop] = total[low:high]
+            total, goals = slots[rank][low:high], self.works[array : array + 1]
+            if common is not None:
+                total, goals = common[start:stop], ()
+            elif to_all:
+                goals = [target for target in self.targets if target is not None]
+            rounds.combine(parts, total, copies=[goal[start:stop] for goal in goals])
 
     def take(self, number: int, step: Round) -> None:
         """Copy the sums of the others' blocks."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collectives.bench.cases import CASES
+from collectives.bench.cases import CASES, HOST, cases_on
 from collectives.bench.flags import algorithms_of, make_parser
 from collectives.bench.formats import FORMATS
 from collectives.bench.overlap_formats import FORMATS as OVERLAP_FORMATS
@@ -39,6 +39,7 @@ class Request:
     check: bool
     algorithms: tuple[str, ...] | None
     shapes: ShapeList
+    device: str
     registered: bool
     result: str
     touch: bool
@@ -75,6 +76,7 @@ def parse(argv: list[str]) -> Request:
         parser.error(f"unknown argument {unknown[0]!r}; {parser.synopsis()}")
     if known.collective is None:
         parser.error(f"no collective given; there are: {' '.join(CASES)}")
+    _check_device(parser, known)
     shapes = _shapes(parser, known)
     _check_form(parser, known)
     low, high, step, sizes = _sizes(parser, known, shapes)
@@ -91,8 +93,9 @@ def parse(argv: list[str]) -> Request:
         op=known.op,
         root=known.root,
         check=bool(known.check),
-        algorithms=_algorithms(parser, known.algorithm, known.collective),
+        algorithms=_algorithms(parser, known.algorithm, known.collective, known.device),
         shapes=shapes,
+        device=known.device,
         registered=known.registered,
         result=known.result,
         touch=known.touch,
@@ -110,6 +113,23 @@ def _shapes(parser: Parser, known: Namespace) -> ShapeList:
         takers = " ".join(name for name, case in CASES.items() if case.listed)
         parser.error(f"--shapes is not for {known.collective}; it is for: {takers}")
     return ShapeList("none", ())
+
+
+def _check_device(parser: Parser, known: Namespace) -> None:
+    """Refuse what is not measured with arrays on GPUs."""
+    if known.device == HOST:
+        return
+    takers = cases_on(known.device)
+    if known.collective not in takers:
+        parser.error(
+            f"--device {known.device} is not for {known.collective}; it is for: "
+            f"{' '.join(takers)}"
+        )
+    if known.registered or known.overlap:
+        form = "--registered" if known.registered else "--overlap"
+        parser.error(f"--device {known.device} is not for {form}")
+    if known.dtype == "bfloat16":
+        parser.error("CuPy knows no dtype bfloat16")
 
 
 def _check_form(parser: Parser, known: Namespace) -> None:
@@ -158,12 +178,12 @@ def _format(parser: Parser, known: Namespace) -> str:
 
 
 def _algorithms(
-    parser: Parser, text: str | None, collective: str
+    parser: Parser, text: str | None, collective: str, device: str
 ) -> tuple[str, ...] | None:
     """Split a list of algorithms; None if none was given."""
     if text is None:
         return None
-    known = algorithms_of(collective)
+    known = algorithms_of(collective, device)
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
         if name not in known:

@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 from collectives.algorithms import TABLE
 from collectives.bench.arguments import Request
 from collectives.bench.case import ORDINARY, Case, Form, Setup, Size, StagedRunner
+from collectives.bench.cases import CUDA
 from collectives.bench.measure import Run
 from collectives.communicator import Communicator
+from collectives.device_plans import choose_way
+from collectives.kernels import kernel_for
 
 __all__ = ["TRIAL_ELEMENTS", "Bench", "bind", "bind_trial", "chosen"]
 
@@ -84,5 +87,15 @@ def chosen(bench: Bench, size: Size, algorithm: str, form: Form) -> str | None:
     if algorithm != "auto" or form.registered or bench.case.name not in TABLE:
         return None
     op = bench.request.op if bench.case.reduces else "sum"
+    if bench.request.device == CUDA:
+        return _way(bench, op)
     choice = bench.comm.choose(bench.case.name, size.nbytes, bench.request.dtype, op)
     return choice.algorithm
+
+
+def _way(bench: Bench, op: str) -> str:
+    """Return the way that `auto` takes with arrays on GPUs."""
+    comm, case = bench.comm, bench.case
+    kernel = kernel_for(op, np.dtype(bench.request.dtype)) if case.reduces else None
+    way = choose_way(case.name, [kernel], comm._group, comm.options, None)
+    return "staged" if way is None else way.algorithm

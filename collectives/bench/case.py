@@ -148,8 +148,9 @@ class Case:
     `registered` binds our call to registered arrays, and `shared` that which leaves one
     result a host; none where the collective has none.
 
-    `algorithms` is where to look for them in `collectives.ALGORITHMS`; `by_hand` has
-    more ways to use the MPI's own, by name.
+    `baseline` is the name of what `raw` binds. `algorithms` is where to look for them
+    in `collectives.ALGORITHMS`; `by_hand` has more ways to use the MPI's own, by name.
+    On GPUs it is NCCL that is raw. `unlike` has those that leave no result.
     """
 
     name: str
@@ -167,18 +168,20 @@ class Case:
     listed: bool = False
     messages: int = 1
     fewest_ranks: int = 1
+    baseline: str = BASELINE
     algorithms: str = ""
     by_hand: dict[str, dict[str, Runner]] = field(default_factory=dict)
+    unlike: frozenset[str] = frozenset()
     registered: dict[str, StagedRunner] = field(default_factory=dict)
     shared: dict[str, StagedRunner] = field(default_factory=dict)
 
     def foreign(self, algorithm: str) -> bool:
-        """Tell whether an algorithm is the MPI's, with nothing of ours around it."""
-        return algorithm == BASELINE or algorithm in self.by_hand
+        """Tell whether an algorithm has nothing of ours around it."""
+        return algorithm == self.baseline or algorithm in self.by_hand
 
     def runners(self, algorithm: str) -> dict[str, Runner]:
         """Return what binds an algorithm, per place."""
-        if algorithm == BASELINE:
+        if algorithm == self.baseline:
             return self.raw
         return self.by_hand.get(algorithm, self.ours)
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collectives.bench import ours, packed, raw, registered, wanted
+from dataclasses import replace
+
+from collectives.bench import ours, packed, raw, raw_nccl, registered, wanted
 from collectives.bench.case import IN_PLACE, OUT_OF_PLACE, Case, Runner, staged
 from collectives.bench.packed import PACK_BYTES
 
-__all__ = ["CASES"]
+__all__ = ["CASES", "CUDA", "DEVICES", "HOST", "cases_on"]
+
+HOST, CUDA = "cpu", "cuda"
+DEVICES = (HOST, CUDA)
+NCCL_BASELINE = "raw_nccl"
 
 
 def _both(runner: Runner) -> dict[str, Runner]:
@@ -174,3 +180,26 @@ CASES = {
         ),
     )
 }
+
+
+def _with_device_arrays(case: Case) -> Case:
+    """Return the case of the same collective with arrays on GPUs."""
+    runner = raw_nccl.RUNNERS.get(case.name)
+    return replace(
+        case,
+        baseline=NCCL_BASELINE,
+        raw=dict.fromkeys(case.ours, runner) if runner else {},
+        by_hand={name: {OUT_OF_PLACE: copy} for name, copy in raw_nccl.COPIES.items()},
+        unlike=frozenset(raw_nccl.COPIES),
+        at_start=False,  # NCCL leaves a part where it is in the whole
+        registered={},
+        shared={},
+    )
+
+
+def cases_on(device: str) -> dict[str, Case]:
+    """Return what can be measured with arrays there."""
+    if device == HOST:
+        return CASES
+    moving = (case for case in CASES.values() if case.sized and case.messages == 1)
+    return {case.name: _with_device_arrays(case) for case in moving if not case.listed}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collectives.bench import floor
-from collectives.bench.case import BASELINE, IN_PLACE, OUT_OF_PLACE
+from collectives.bench.case import IN_PLACE, OUT_OF_PLACE
 from collectives.bench.results import (
     DISTURBED,
     Facts,
@@ -51,7 +51,7 @@ def header(facts: Facts) -> str:
     gap, place = " " * len(LEFT.format(*[""] * 5)), len(PLACE.format(*[""] * 4))
     names = ("time", "algbw", "busbw", "#wrong")
     units = ("(us)", "(GB/s)", "(GB/s)", "")
-    more = ("min", "floor", "/floor", "vs mpi", "vs mpi", "algorithm")
+    more = ("min", "floor", "/floor", *[f"vs {facts.baseline}"] * 2, "algorithm")
     more_units = ("(us)", "(us)", "(x)", "median", "min", "")
     lines = [
         *preamble(facts),
@@ -70,7 +70,7 @@ def header(facts: Facts) -> str:
 
 def rows(facts: Facts, of_one_size: list[Row]) -> str:
     """Return one line per algorithm."""
-    baseline = next((r for r in of_one_size if r.algorithm == BASELINE), None)
+    baseline = next((r for r in of_one_size if r.algorithm == r.case.baseline), None)
     return "\n".join(_row(facts, row, baseline) for row in of_one_size)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.bench import buffers, measure, overlap
+from collectives.bench import buffers, device, measure, overlap, raw_nccl
 from collectives.bench.arguments import Request
 from collectives.bench.binding import (
     TRIAL_ELEMENTS,
@@ -19,7 +19,7 @@ from collectives.bench.binding import (
     chosen,
 )
 from collectives.bench.case import Call, Form, Size
-from collectives.bench.cases import CASES
+from collectives.bench.cases import CUDA, cases_on
 from collectives.bench.facts import gather_facts, memory_mode
 from collectives.bench.floor import adding, moved
 from collectives.bench.formats import FORMATS, Format
@@ -50,7 +50,11 @@ def run(comm: Communicator, request: Request, command: str) -> int:
     Raises:
         Usage: this world, machine or MPI cannot do it; the same on every rank.
     """
-    case, way = CASES[request.collective], WAYS[request.overlap]
+    case, way = cases_on(request.device)[request.collective], WAYS[request.overlap]
+    allocate = buffers.allocate
+    if request.device == CUDA:
+        agree(comm, _no_gpu(comm))
+        allocate = device.allocate
     asked = request.sizes if case.sized else (0,)
     itemsize = np.dtype(request.dtype).itemsize
     sizes = [case.size(nbytes, itemsize, comm.size) for nbytes in asked]
@@ -60,8 +64,8 @@ def run(comm: Communicator, request: Request, command: str) -> int:
 
     room = max(largest, TRIAL_ELEMENTS * itemsize * comm.size)
     memory = (
-        buffers.allocate(room, request.dtype),
-        buffers.allocate(room, request.dtype),
+        allocate(room, request.dtype),
+        allocate(room, request.dtype),
     )
     registered = memory
     if request.registered and not case.listed:  # a list lies in registered packs
@@ -78,11 +82,21 @@ def run(comm: Communicator, request: Request, command: str) -> int:
         rows = way.measure(bench, size)
         _say(comm, form.rows(facts, rows))
         everything += rows
+    raw_nccl.close(comm)
     facts = replace(facts, memory=(*facts.memory, memory_mode(comm)))
     _say(comm, form.end(facts, everything))
     if request.json is not None and comm.rank == 0:
         _write(Path(request.json), way.formats["json"].end(facts, everything) + "\n")
     return 1 if total_wrong(everything) else 0
+
+
+def _no_gpu(comm: Communicator) -> Usage | None:
+    """Take a GPU; return why that cannot be done."""
+    try:
+        device.use(comm)
+    except UnsupportedError as error:
+        return Usage(f"--device cuda on rank {comm.rank}: {error}")
+    return None
 
 
 def _say(comm: Communicator, text: str) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import collectives
-from collectives.bench import buffers, measure
+from collectives.bench import buffers, device, measure
 from collectives.bench.arguments import Request
 from collectives.bench.case import PART_BYTES, Case, Size
-from collectives.bench.cases import CASES
+from collectives.bench.cases import CUDA, HOST, cases_on
 from collectives.bench.results import Facts
 from collectives.communicator import Communicator
 from collectives.topology import usable_cores
@@ -39,7 +39,8 @@ def gather_facts(
     command: str,
 ) -> Facts:
     """Collect the facts of a run from all ranks. Collective."""
-    case = CASES[request.collective]
+    case = cases_on(request.device)[request.collective]
+    on_host = request.device == HOST
     topology = comm.topology
     mine = {
         "rank": comm.rank,
@@ -69,9 +70,10 @@ def gather_facts(
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         settings=_settings(comm, request),
         method=METHOD,
-        buffers=buffers.describe(buffer),
+        buffers=buffers.describe(buffer) if on_host else device.describe(),
         memory=(memory_mode(comm),),
         notes=_notes(case, request, asked, sizes),
+        baseline="mpi" if on_host else "raw",
     )
 
 
@@ -123,6 +125,10 @@ def _notes(
         else None,
         "touched: every rank reads the whole SHARED result inside the time"
         if request.touch
+        else None,
+        "arrays on GPUs; the stream is waited for in the time of every call. copy: one "
+        "on the device; host_copy: into pinned memory of the host and back"
+        if request.device == CUDA
         else None,
     ]
     return tuple(note for note in notes if note is not None)

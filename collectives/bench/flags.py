@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 
 import collectives
-from collectives.bench.case import BASELINE
-from collectives.bench.cases import CASES
+from collectives.bench.cases import CASES, DEVICES, HOST, cases_on
 from collectives.bench.formats import FORMATS
 from collectives.bench.patterns import UFUNCS
 from collectives.bench.shapes import MODELS, read_shapes
 from collectives.bench.usage import Parser
+from collectives.gpu.facts import DEVICE_WAYS
 
 __all__ = ["DTYPES", "algorithms_of", "make_parser", "parse_size"]
 
@@ -142,6 +142,12 @@ def make_parser() -> Parser:
         f"{' '.join(MODELS)} ({MODELS[0]}), or of a JSON file such as "
         "[[64, 3, 7, 7], [64]]",
     )
+    add(
+        "--device",
+        choices=DEVICES,
+        default=HOST,
+        help="where the arrays are: cpu (default), or cuda, in the memory of GPUs",
+    )
     forms = parser.add_argument_group("registered arrays, of ours only")
     forms.add_argument(
         "--registered",
@@ -174,11 +180,12 @@ def make_parser() -> Parser:
     return parser
 
 
-def algorithms_of(collective: str) -> tuple[str, ...]:
+def algorithms_of(collective: str, device: str = HOST) -> tuple[str, ...]:
     """Return the algorithms that can be compared; some collectives have but one."""
-    case = CASES[collective]
-    family = case.algorithms or collective
-    return (BASELINE, *case.by_hand, *collectives.ALGORITHMS.get(family, ("auto",)))
+    case = cases_on(device)[collective]
+    known = collectives.ALGORITHMS.get(case.algorithms or collective, ("auto",))
+    ways = () if device == HOST else DEVICE_WAYS
+    return (case.baseline, *case.by_hand, *known, *ways)
 
 
 def parse_size(text: str) -> int:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.bench import device
 from collectives.bench.case import IN_PLACE, Call, Case, Form, Size
 
 __all__ = ["ADDED", "METHOD", "Adding", "adding", "moved"]
@@ -68,9 +69,18 @@ class Adding:
     def rewrite(self) -> None:
         """Write the array that is added to, as its owner does."""
         self.send.fill(0)
+        device.settle(self.send)
 
 
 def adding(memory: tuple[NDArray[Any], NDArray[Any]], size: Size) -> Adding:
     """Bind the addition to the first bytes of two private arrays."""
     first, second = (array.view(np.uint8)[: size.nbytes] for array in memory)
-    return Adding(partial(np.add, first, second, first), first)
+    add = partial(np.add, first, second, out=first)
+    if isinstance(first, np.ndarray):
+        return Adding(add, first)
+
+    def queue_and_wait() -> None:
+        add()
+        device.settle(first)
+
+    return Adding(queue_and_wait, first)

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.bench import patterns
-from collectives.bench.case import BASELINE, IN_PLACE, Call, Case, Setup, Staged
+from collectives.bench import device, patterns
+from collectives.bench.case import IN_PLACE, Call, Case, Setup, Staged
 from collectives.communicator import Communicator
 
 __all__ = ["Batches", "Run", "Timed", "alternate", "check", "plan"]
@@ -97,6 +97,7 @@ class Run:
         """Write the input that timed calls work on."""
         self.send.fill(patterns.steady(self.op))
         self.stages.before()
+        device.settle(self.send)
 
 
 def plan_calls(round_s: float) -> int:
@@ -194,8 +195,13 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def check(comm: Communicator, run: Run) -> int:
-    """Call once on fresh data; return the wrong elements of all ranks. Collective."""
+def check(comm: Communicator, run: Run) -> int | None:
+    """Call once on fresh data; return the wrong elements of all ranks. Collective.
+
+    None for what leaves no result of the collective.
+    """
+    if run.setup.algorithm in run.case.unlike:
+        return None
     rank, ranks, op = comm.rank, comm.size, run.op
     patterns.spoil(run.receive)
     patterns.fill(run.send, patterns.pattern(rank, op, run.dtype, ranks))
@@ -205,10 +211,11 @@ def check(comm: Communicator, run: Run) -> int:
     wrong = 0
     blocks = run.case.blocks(ranks, rank, run.setup.root)
     for index, (sources, part) in enumerate(blocks):
-        if not sources and run.setup.algorithm == BASELINE:
+        if not sources and run.setup.algorithm == run.case.baseline:
             continue  # MPI leaves rank 0 of an exclusive scan without a result
         length = run.receive.size // len(blocks)
         block = run.receive[index * length : (index + 1) * length]
         right = patterns.expected(sources, op, run.dtype, ranks)
         wrong += patterns.count_wrong(block, right, part * length)
-    return sum(comm.all_gather_object(wrong))
+    total: int = sum(comm.all_gather_object(wrong))
+    return total

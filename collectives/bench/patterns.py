@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.bench import device
+
 __all__ = ["PERIOD", "count_wrong", "expected", "fill", "pattern", "spoil", "steady"]
 
 PERIOD = 65521
@@ -73,6 +75,7 @@ def _identity(op: str, dtype: np.dtype[Any]) -> Any:
 
 def fill(array: NDArray[Any], period: NDArray[Any]) -> None:
     """Repeat one period over an array."""
+    period = device.like(array, period)
     for start in range(0, array.size, PERIOD):
         piece = array[start : start + PERIOD]
         piece[:] = period[: piece.size]
@@ -83,7 +86,7 @@ def count_wrong(array: NDArray[Any], period: NDArray[Any], start: int = 0) -> in
 
     The first one belongs to element `start` of the repetition.
     """
-    wrong, period = 0, np.roll(period, -start % PERIOD)
+    wrong, period = 0, device.like(array, np.roll(period, -start % PERIOD))
     for start in range(0, array.size, PERIOD):
         piece = array[start : start + PERIOD]
         wrong += int(np.count_nonzero(piece != period[: piece.size]))

@@ -149,6 +149,8 @@ class Facts:
     buffers: str
     memory: tuple[str, ...]
     notes: tuple[str, ...]
+    baseline: str = "mpi"
+    """What `vs` compares with, in short."""
 
     @property
     def host_map(self) -> dict[str, list[int]]:

@@ -1,9 +1,9 @@
 """`ringfold doctor`: what is wrong with this machine, job or environment.
 
 Every rank gathers its facts (facts.py), all ranks see all facts and draw the same
-conclusions (software.py, hardware.py), rank 0 prints them (report.py), and all exit
-with the same status: 1 if there is an error. What lies between hosts is measured
-(network.py).
+conclusions (software.py, hardware.py, gpu_checks.py), rank 0 prints them (report.py),
+and all exit with the same status: 1 if there is an error. What lies between hosts is
+measured (network.py).
 """
 
 import json
@@ -15,7 +15,7 @@ import numpy as np
 
 from collectives.bench.usage import Parser, Usage, refuse
 from collectives.communicator import Communicator
-from collectives.doctor import hardware, network, software
+from collectives.doctor import gpu_checks, gpu_trial, hardware, network, software
 from collectives.doctor.facts import process_facts
 from collectives.doctor.findings import Check, Finding, Job
 from collectives.doctor.report import render
@@ -51,6 +51,7 @@ def main(arguments: Sequence[str]) -> int:
             report = {
                 "facts": facts,
                 "links": [asdict(link) for link in job.links],
+                "gpus": None if job.gpus is None else asdict(job.gpus),
                 "findings": [asdict(finding) for finding in findings],
                 "status": status,
             }
@@ -65,6 +66,7 @@ def examine(job: Job) -> list[Finding]:
     checks: tuple[Check, ...] = (
         *software.CHECKS,
         *hardware.CHECKS,
+        *gpu_checks.CHECKS,
         *network.CHECKS,
     )
     if job.processes[0].problem:
@@ -92,7 +94,8 @@ def survey() -> tuple[Job, int]:
     trial = _trial(comm)
     several = len(comm.topology.hosts) > 1 and not trial
     links = network.measure(comm) if several else ()
-    return Job(processes, trial, links), comm.rank
+    on_gpus = None if trial else gpu_trial.trial(comm)
+    return Job(processes, trial, links, on_gpus), comm.rank
 
 
 def _trial(comm: Communicator) -> str:

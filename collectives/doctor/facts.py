@@ -8,11 +8,12 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from collectives._version import __version__
+from collectives.doctor.gpus import GpuFacts, gpu_facts
 from collectives.doctor.memory import MemoryFacts, memory_facts
 from collectives.errors import InvalidArgumentError
 from collectives.launcher import LaunchFacts, read_launch
@@ -108,6 +109,7 @@ class ProcessFacts:
     memory: MemoryFacts
     environment: dict[str, str]
     net: NetFacts = NetFacts()
+    gpu: GpuFacts = field(default_factory=GpuFacts)
     topology: Topology | None = None
     bad_option: str = ""
     problem: str = ""
@@ -136,6 +138,7 @@ def process_facts(topology: Topology | None = None, problem: str = "") -> Proces
         memory=memory_facts(look_for_leftovers=not (topology and topology.local_rank)),
         environment=_environment(os.environ),
         net=net_facts(),
+        gpu=gpu_facts(),
         topology=topology,
         bad_option=_bad_option(),
         problem=problem,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from collectives.doctor.facts import ProcessFacts
+from collectives.doctor.gpu_trial import Trial
 
 Key = TypeVar("Key", bound=Hashable)
 LEVELS = ("ok", "note", "warning", "error")
@@ -40,6 +41,8 @@ class Job:
     trial: str = ""
     links: tuple[Link, ...] = ()
     """What was measured between hosts."""
+    gpus: Trial | None = None
+    """What became of a trial with device arrays; None where not all ranks have GPUs."""
 
     @property
     def vendor(self) -> str:

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from collectives.doctor.findings import LEVELS, Finding, Job, on_ranks, plural, ranges
+from collectives.doctor.gpus import lines
 from collectives.doctor.network import matrix
 
 WIDTH = 88
@@ -22,7 +23,7 @@ def _header(job: Job) -> Iterator[str]:
         mpi = first.mpi
         yield (
             f"MPI       {mpi.vendor} {mpi.version}, thread level {mpi.thread_level}, "
-            f"CUDA-aware: {mpi.cuda_aware}"
+            f"CUDA-aware: {job.gpus.cuda_aware if job.gpus else mpi.cuda_aware}"
         )
     elif first.problem:
         yield "MPI       not started"
@@ -44,6 +45,10 @@ def _header(job: Job) -> Iterator[str]:
         topology = processes[0].topology
         parts = f", {topology.parts}" if topology and topology.parts else ""
         yield f"{label:<10}{line}{parts}"
+    summaries = dict.fromkeys(process.gpu.line for process in job.processes)
+    for index, line in enumerate(summaries):
+        yield f"{'GPU' if index == 0 else '':<10}{line}"
+    yield from dict.fromkeys(line for p in job.processes for line in lines(p.gpu))
     yield from matrix(job)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from collectives.gpu.arrays import cupy
+from collectives.gpu.proving import Proof
 
 
 class Own(NamedTuple):
@@ -16,6 +17,8 @@ class Own(NamedTuple):
     uuid: str
     nccl: int
     """Version of NCCL, 0 without."""
+    unaware: str
+    """Why the MPI, as it says itself, may not be given device pointers, or empty."""
 
 
 @dataclass
@@ -28,15 +31,18 @@ class Gpus:
     """Of each rank's GPU."""
     refusals: dict[str, str] = field(default_factory=dict)
     """By the name of a way: why it cannot be had; what can is not in here."""
+    proof: Proof = field(default_factory=dict)
+    """Of an MPI that says that it may: what became of trying each operation."""
     opened: set[str] = field(default_factory=set)
     """The ways for which nothing is left to be opened."""
 
 
-def own() -> Own:
-    """Return what this rank has: of the device that is current."""
+def own(unaware: str) -> Own:
+    """Return what this rank has: of the device that is current, and of the MPI."""
     module = cupy()
-    device = module.cuda.runtime.getDevice()
-    return Own(device, _uuid(module.cuda.runtime, device), nccl_version(module))
+    runtime = module.cuda.runtime
+    device = runtime.getDevice()
+    return Own(device, uuid_of(runtime, device), nccl_version(module), unaware)
 
 
 def nccl_version(module: Any) -> int:
@@ -74,8 +80,12 @@ def agreed(rank: int, everyone: list[Own], hosts: int) -> Gpus:
     elif shared:
         uuid, ranks = next(iter(shared.items()))
         refusals["nccl"] = f"ranks {ranks} share one GPU, {uuid}"
+    unaware = next((its.unaware for its in everyone if its.unaware), "")
+    if unaware:
+        refusals["cuda_aware"] = unaware
     if hosts > 1:
         refusals["cuda_ipc"] = "the ranks are on several hosts"
+        refusals["cuda_aware"] = unaware or "that is proved inside a host, not across"
     return Gpus(everyone[rank].device, tuple(its.uuid for its in everyone), refusals)
 
 
@@ -89,14 +99,14 @@ def without_gpus(with_gpu: tuple[bool, ...]) -> Gpus:
 DEVICE_WAYS = ("nccl", "cuda_ipc", "cuda_aware", "staged", "hierarchical")
 
 
-def _uuid(runtime: Any, device: int) -> str:
+def uuid_of(runtime: Any, device: int) -> str:
     """Return what tells a GPU from all others, in words."""
     properties = runtime.getDeviceProperties(device)
     uuid = properties.get("uuid")
     if not uuid:  # before CUDA 10; then it is told by its place
         places = (properties[f"pci{part}ID"] for part in ("Domain", "Bus", "Device"))
         return "PCI-" + ":".join(f"{place:02x}" for place in places)
-    text = bytes(uuid).hex()
+    text = bytes(uuid)[:16].hex()
     return "GPU-" + "-".join(
         (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
     )

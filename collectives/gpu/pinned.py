@@ -8,6 +8,8 @@ pin memory takes milliseconds, so a group keeps what it has pinned.
 from __future__ import annotations
 
 import math
+import os
+import weakref
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -15,6 +17,7 @@ import numpy as np
 
 from collectives import registered
 from collectives.arena import Arena
+from collectives.errors import UnsupportedError
 from collectives.gpu.arrays import cupy
 from collectives.kernels import Array
 
@@ -66,16 +69,46 @@ class Pinned:
             _unpin(buffer)
 
     def _new(self, nbytes: int) -> Buffer:
-        runtime = cupy().cuda.runtime
         room = 1 << (max(nbytes, LEAST) - 1).bit_length()  # a little more fits as well
-        if self._arena is not None:
-            shared = registered.empty(self._arena, (room,), np.uint8)
-            # Where the driver, or the limit on locked memory, does not allow it.
-            with suppress(runtime.CUDARuntimeError):
-                runtime.hostRegister(shared.ctypes.data, room, 0)
-                return Buffer(shared, True)
-        memory = cupy().cuda.alloc_pinned_memory(room)
-        return Buffer(np.frombuffer(memory, np.uint8, room), False)
+        return pinned(self._arena, room)
+
+
+def empty(arena: Arena | None, shape: Any, dtype: Any) -> Array:
+    """Return a registered array that is pinned as well; its own pages are.
+
+    Raises:
+        MemoryError: the machine has no memory for it.
+        UnsupportedError: there is no GPU, or the elements are Python objects.
+    """
+    like: Array = np.broadcast_to(np.empty((), dtype), shape)
+    if like.dtype.hasobject:
+        raise UnsupportedError(f"dtype {like.dtype}; wanted numbers")
+    memory, shared = pinned(arena, max(LEAST, like.nbytes))
+    if shared:
+        weakref.finalize(
+            memory, _unregister, memory.ctypes.data, os.getpid()
+        ).atexit = False
+    array: Array = memory[: like.nbytes].view(like.dtype).reshape(like.shape)
+    return array
+
+
+def pinned(arena: Arena | None, nbytes: int) -> Buffer:
+    """Pin memory, of the arena if the driver lets us."""
+    runtime = cupy().cuda.runtime
+    if arena is not None:
+        shared = registered.empty(arena, (nbytes,), np.uint8)
+        # Where the driver, or the limit on locked memory, does not allow it.
+        with suppress(runtime.CUDARuntimeError):
+            runtime.hostRegister(shared.ctypes.data, nbytes, 0)
+            return Buffer(shared, True)
+    memory = cupy().cuda.alloc_pinned_memory(nbytes)
+    return Buffer(np.frombuffer(memory, np.uint8, nbytes), False)
+
+
+def _unregister(address: int, process: int) -> None:
+    if os.getpid() == process:  # a forked child has no CUDA
+        with suppress(Exception):
+            cupy().cuda.runtime.hostUnregister(address)
 
 
 def _unpin(buffer: Buffer) -> None:

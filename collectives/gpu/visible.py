@@ -9,25 +9,33 @@ from importlib.util import find_spec
 from pathlib import Path
 
 DRIVER = Path("/proc/driver/nvidia/gpus")
+NODES = Path("/dev")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-def devices(driver: Path | None = None) -> tuple[str, ...]:
-    """Return the UUIDs of this host's GPUs, as NVIDIA's driver lists them."""
+def devices(driver: Path | None = None, nodes: Path | None = None) -> tuple[str, ...]:
+    """Return a name for each of this host's GPUs: its UUID, as NVIDIA's driver says.
+
+    Where the driver's list is hidden, as in some containers and in WSL, the names are
+    those of the files by which programs reach the driver.
+    """
     texts = []
     for path in sorted((DRIVER if driver is None else driver).glob("*/information")):
         try:
             texts.append(path.read_text())
         except OSError:  # a container that may not look
             continue
-    return tuple(re.findall(r"GPU UUID:\s*(GPU-[\w-]+)", "\n".join(texts)))
+    listed = re.findall(r"GPU UUID:\s*(GPU-[\w-]+)", "\n".join(texts))
+    folder = NODES if nodes is None else nodes
+    files = [*folder.glob("nvidia[0-9]*"), *folder.glob("dxg")]
+    return tuple(listed or sorted(str(path) for path in files))
 
 
 def visible_devices(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return a name for each GPU that this process may use; GPU i is the i-th.
 
     Names are what CUDA_VISIBLE_DEVICES lists, which may be numbers, UUIDs or parts of
-    them, with gaps; else the UUIDs of all of this host's. As in CUDA, an empty entry or
+    them, with gaps; else the names of all of this host's. As in CUDA, an empty entry or
     -1 ends the list.
     """
     there = devices()

@@ -119,6 +119,8 @@ def main():
                 bar.write(f"epoch {epoch:2d}  loss {history[-1]:.6f}")
     if rank == 0 and options.losses:
         options.losses.write_text(json.dumps(history))
+    if rank == 0:
+        print(f"trained on {' '.join(strategy.extended.worker_devices)}")
     sys.exit(report(rank, total(count_correct, test) / TEST_ROWS, weights))
 
 

@@ -1,8 +1,8 @@
 """Calls with device arrays: collective x way x dtype x op x layout x shape x place.
 
-As cases.py does for host arrays, and with the same inputs and expectations; what differs
-is where arrays lie, on which stream the call is made, and that a rank without a GPU makes
-it with host arrays.
+As cases.py does for host arrays, and with the same inputs and expectations; what
+differs is where arrays lie, on which stream the call is made, and that a rank without a
+GPU makes it with host arrays.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,8 +17,9 @@ import collectives
 from collectives import Communicator, UnsupportedError
 from collectives.algorithms import native
 from collectives.algorithms.on_device import ALONE, WAYS
+from collectives.calls.pipelining import STAGED
 from collectives.calls.placing import ONE_SIDED
-from harness.arrays import KIND_OF, digest_of, dtype_of, equal
+from harness.arrays import KIND_OF, LOGIC, digest_of, dtype_of, equal
 from harness.cases import IN_PLACE, NEW, ops_of
 from harness.makers import COLLECTIVES, SHAPES, Case
 from harness.oracle import result_dtype
@@ -42,7 +43,14 @@ def ways(collective: str, size: int) -> tuple[str, ...]:
     named = [way for way, told in WAYS.items() if collective in told.rows]
     if collective in ONE_SIDED:
         named = []
-    return (*(way for way in named if way != ALONE or size == 1), AUTO, HOST)
+    return (*(way for way in named if way != ALONE or size == 1), STAGED, AUTO, HOST)
+
+
+def refused(way: str, dtype: str, op: str) -> bool:
+    """Tell whether a way that can be had must refuse an op: what NCCL does not know."""
+    bits = op in LOGIC and dtype != "bool"
+    products = op == "prod" and KIND_OF[dtype] == "complex"
+    return way == "nccl" and (bits or products)
 
 
 # --- layouts: the same elements on the device, laid out in different ways ------------
@@ -115,8 +123,8 @@ def cases(
 ) -> list[Case]:
     """Return the cases of one cell: all, or one of each op.
 
-    The layouts go round, from dtype to dtype; with whatever a call takes by itself, each
-    dtype has all of them.
+    The layouts go round, from dtype to dtype; with whatever a call takes by itself,
+    each dtype has all of them.
     """
     cell = (collective, way, dtype)
     lot, turn = Random(str(cell)), count()

@@ -20,7 +20,7 @@ LAYERS = {
         "laid registered",
         "costs moves tables topology lanes transport farewell rollcall group",
         "algorithms eligibility selection running deriving opening opening_nccl "
-        "leaving missing spreading",
+        "opening_aware leaving missing spreading",
         "packing pickling plans device_plans gradient_packs",
         "calls agreement verdicts contents joining",
         "communicator methods background outsider submission among express "

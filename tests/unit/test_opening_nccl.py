@@ -17,6 +17,7 @@ from collectives.descriptor import Descriptor
 from collectives.gpu.facts import Gpus
 from collectives.opening_nccl import open_nccl
 from collectives.transport import nccl as transport
+from collectives.waiting import PeerLost
 
 RAW = bytes(range(255, 127, -1))
 """An id in which every byte is 128 or more."""
@@ -290,6 +291,19 @@ def test_what_nccl_finds_out_while_it_works_is_raised(play):
     assert type(error) is DeviceError
     assert "NCCL_ERROR_REMOTE_ERROR: gone" in str(error)
     assert played.ended == [(0, "abort")]
+
+
+def test_a_dead_process_is_what_an_error_of_nccl_comes_from(play):
+    played = play(1)
+
+    def body(comm):
+        group = opened(comm)
+        group.liveness = SimpleNamespace(dead=lambda: [1], close=lambda: None)
+        played.asynchronous = Error("NCCL_ERROR_REMOTE_ERROR: gone")
+        return outcome(group.nccl.check)
+
+    (error,) = run_ranks(1, body)
+    assert type(error) is PeerLost and error.rank == 1
 
 
 def test_an_abort_that_gets_stuck_is_left_behind(play, monkeypatch):

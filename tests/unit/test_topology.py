@@ -98,8 +98,15 @@ def test_nodes_and_caches_are_those_of_the_cores_that_may_be_used(
 
 def test_a_system_that_says_nothing_leaves_it_unknown(tmp_path):
     assert numa_nodes(range(2), tmp_path) == last_caches(range(2), tmp_path) == ()
-    assert devices(tmp_path) == ()
+    assert devices(tmp_path, tmp_path) == ()
     assert Topology(0, ("a",), (0,), cores=1).parts == ""
+
+
+def test_devices_whose_list_is_hidden_are_told_by_their_files(tmp_path):
+    for name in ("nvidia1", "nvidia0", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    wanted = tuple(str(tmp_path / name) for name in ("nvidia0", "nvidia1"))
+    assert devices(tmp_path / "none", tmp_path) == wanted
 
 
 def test_devices_are_told_by_uuid(tmp_path):

@@ -5,6 +5,7 @@ many processes have it open. It is shared, so each side sees what the other does
 """
 
 import ctypes
+import fcntl
 import mmap
 import os
 import struct
@@ -68,7 +69,7 @@ class Block:
             raise ValueError("the handle's memory is another one by now")
         if block._head[1]:
             raise Misuse("an IPC handle is opened after its memory was freed")
-        block._head[2] += 1
+        block._count(+1)
         return block
 
     def check(self, what: str) -> None:
@@ -78,8 +79,14 @@ class Block:
 
     def close(self) -> None:
         """Close what was opened."""
-        self._head[2] -= 1
+        self._count(-1)
         os.close(self.fd)
+
+    def _count(self, change: int) -> None:
+        """Change how many processes have it open; several may at once."""
+        fcntl.flock(self.fd, fcntl.LOCK_EX)
+        self._head[2] += change
+        fcntl.flock(self.fd, fcntl.LOCK_UN)
 
     def free(self) -> None:
         """Give the memory back; its addresses stay taken, so that a use is noticed."""

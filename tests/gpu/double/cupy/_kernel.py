@@ -31,6 +31,8 @@ FUNCTIONS: dict[str, Any] = {
     "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite, "abs": np.abs,
     "fabs": np.abs, "fabsf": np.abs, "sqrt": np.sqrt, "exp": np.exp, "log": np.log,
     "__half2float": np.float32,
+    "__int_as_float": lambda x: np.asarray(x, np.int32).view(np.float32),
+    "__float_as_uint": lambda x: np.asarray(x, np.float32).view(np.uint32),
 }  # fmt: skip
 
 

@@ -207,6 +207,14 @@ for _name in ("sum", "prod", "mean", "min", "max", "all", "any"):
     setattr(ndarray, _name, REDUCTIONS[_name])
 
 
+def count_nonzero(a: Any, axis: Any = None) -> Any:
+    """Return how many elements are not zero, in an array of no dimensions."""
+    return REDUCTIONS["sum"](UFUNCS["not_equal"](a, 0), axis)
+
+
+REDUCTIONS["count_nonzero"] = count_nonzero
+
+
 def where(condition: Any, x: Any, y: Any) -> ndarray:
     """Return elements of `x` or `y`."""
     operands = [v._view if isinstance(v, ndarray) else v for v in (condition, x, y)]
