@@ -65,6 +65,7 @@ run() {
     if [ -n "$gpus" ]; then
         what=(tests/mpi/gpu tests/mpi/strategy)
         [[ ${paths[$group]:-$what} == *$what* ]] || return 0
+        [ "$ranks" -lt 4 ] || what=(tests/mpi/gpu/test_d{evice_matrix,ouble_*}.py)
     fi
     if [ ${#paths[@]} -gt 0 ]; then
         [ -n "${paths[$group]:-}" ] || return 0
