@@ -251,7 +251,7 @@ class Communicator(Background):
         """Return the smallest number of steps that any rank has to make."""
         return int(self.all_reduce(np.int64(steps), "min"))
 
-    def warm_up(self, device: str | None = None) -> Opened:
+    def warm_up(self, device: str = "cpu") -> Opened:
         """Open now what first calls would open, so that none pays for it; collective.
 
         The window in which the ranks of a host work together takes milliseconds.

@@ -12,7 +12,7 @@ from collectives.errors import InvalidArgumentError
 from collectives.group import Group
 from collectives.plans import Planner
 
-DEVICES = (None, "cuda")
+DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -33,23 +33,23 @@ class Opened:
         return f"{window}; {f'no NCCL: {self.no_nccl}' if self.no_nccl else took}"
 
 
-def warm_up(planner: Planner, device: str | None) -> Call:
+def warm_up(planner: Planner, device: str) -> Call:
     """Open whatever calls can want, one after the other; return what there is then.
 
     Args:
         planner: of the group.
-        device: None for calls with host arrays; "cuda" for those on GPUs as well, of
+        device: "cpu" for calls with host arrays; "cuda" for those on GPUs as well, of
             which the ranks have told each other what they have.
     """
     if device not in DEVICES:
-        raise InvalidArgumentError(f"device is {device!r}; wanted one of {DEVICES}")
-    group, descriptor = planner.group, Descriptor("warm_up", algorithm=device or "")
+        raise InvalidArgumentError(f"device is {device!r}; wanted cpu or cuda")
+    group, descriptor = planner.group, Descriptor("warm_up", algorithm=device)
     call = Call(descriptor, lambda: _opened(group))
     if group.size == 1:
         return call
     if group.window is None and not group.no_window:
         return call._replace(windowed=True)
-    if device is not None and group.gpus is not None:
+    if device == "cuda" and group.gpus is not None:
         for way in WAYS:
             if way not in group.gpus.refusals and unopened(way, group):
                 return call._replace(windowed=True, opens=partial(open_way, way))

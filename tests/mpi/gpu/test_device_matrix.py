@@ -28,6 +28,7 @@ COMPARED: Counter[str] = Counter()
 
 # So many results at least are compared, of the few cases, by any way that can be had.
 FLOORS = {AUTO: 850, HOST: 570, STAGED: 590, ALONE: 590, "nccl": 325, "cuda_ipc": 560}
+FLOORS["nccl_exchange"] = 280
 FLOOR = 300
 
 
