@@ -63,7 +63,7 @@ run() {
     local -a what=("tests/$group") job=("$python" -m pytest)
     [ -z "$hosts" ] || what=("${across_hosts[@]}")
     if [ -n "$gpus" ]; then
-        what=(tests/mpi/gpu)
+        what=(tests/mpi/gpu tests/mpi/strategy)
         [[ ${paths[$group]:-$what} == *$what* ]] || return 0
     fi
     if [ ${#paths[@]} -gt 0 ]; then
@@ -102,6 +102,7 @@ for mpi in "${mpis[@]}"; do
     run "$mpi" mpi 4 0,0,1,1
     run "$mpi" mpi 5 0,0,1,2,2
 done
+run "${mpis[0]}" mpi 1 "" 0,1,2,3
 run "${mpis[0]}" mpi 2 "" 0,1
 run "${mpis[0]}" mpi 4 "" 0,0,1,1
 

@@ -11,8 +11,17 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from collectives.algorithms import TABLE, Algorithm, cuda_aware, cuda_ipc, nccl
+from collectives.algorithms import (
+    HIERARCHICAL,
+    TABLE,
+    Algorithm,
+    cuda_aware,
+    cuda_ipc,
+    device_lanes,
+    nccl,
+)
 from collectives.algorithms import nccl_exchange as exchange
+from collectives.algorithms.device_window import open_ipc
 from collectives.algorithms.stepwise import Task
 from collectives.gpu import streams
 from collectives.group import Group
@@ -51,7 +60,7 @@ def nothing(task: Task) -> None:
     streams.finish(task.group, task.timeout_s)
 
 
-ALONE, NCCL = "alone", "nccl"
+ALONE, NCCL, IPC = "alone", "nccl", "cuda_ipc"
 WAYS: dict[str, Way] = {
     ALONE: Way(
         {
@@ -66,11 +75,12 @@ WAYS: dict[str, Way] = {
         lambda collective, kernel: "",
     ),
     NCCL: Way(exchange.NCCL_ROWS, nccl.refusal, open_nccl),
-    "cuda_ipc": Way(cuda_ipc.ROWS, cuda_ipc.refusal),
+    IPC: Way(cuda_ipc.ROWS, cuda_ipc.refusal, open_ipc),
     "nccl_exchange": Way(exchange.ROWS, exchange.refusal, open_nccl, by=NCCL),
     "cuda_aware": Way(
         cuda_aware.ROWS, cuda_aware.refusal, open_cuda_aware, cuda_aware.OPERATIONS
     ),
+    HIERARCHICAL: Way(device_lanes.ROWS, device_lanes.refusal, open_ipc),
 }
 
 

@@ -1,21 +1,22 @@
 """The digits example: the same training on any number of ranks."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from harness import gpus
 from harness.launch import run_mpi
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = (ROOT / "docs" / "examples" / "train_digits.py").read_text(encoding="utf-8")
 
 
-def train(ranks, folder, *arguments):
+def train(ranks, folder, *arguments, env=None):
     """Run the example and return what it did and its losses."""
     path = folder / f"losses-{ranks}.json"
-    ended = run_mpi(
-        ranks, SCRIPT, timeout=180, args=["--losses", str(path), *arguments]
-    )
+    told = ["--losses", str(path), *arguments]
+    ended = run_mpi(ranks, SCRIPT, timeout=180, env=env, args=told)
     return ended, json.loads(path.read_text())
 
 
@@ -36,6 +37,17 @@ def test_ranks_change_the_losses_by_rounding_only(alone, tmp_path, ranks):
     ended, losses = train(ranks, tmp_path, "--epochs", "4")
     assert losses == pytest.approx(alone[1][:4], rel=0, abs=1e-5)
     assert f"weights bit-identical on {ranks} rank(s): " in ended.stdout
+
+
+def test_pretended_gpus_give_the_bits_of_the_host(tmp_path):
+    def last_line(env):
+        ended, losses = train(2, tmp_path, "--epochs", "2", env=env)
+        (line,) = re.findall("weights bit-identical .*", ended.stdout)
+        return line, losses
+
+    on_host = last_line(None)
+    for places in ("0,1", "0,0", "0,-"):  # their own, one for both, one without
+        assert last_line(gpus.variables(places)) == on_host
 
 
 def test_one_bar_and_one_line_an_epoch(tmp_path):

@@ -2,11 +2,19 @@ import numpy as np
 import pytest
 
 import strategy as distribute
+from strategy.devices import gpus
 
 
 @pytest.fixture(scope="session")
 def strategy(comm):
     return distribute.MultiWorkerMirroredStrategy()
+
+
+@pytest.fixture
+def own_device(comm):
+    """Return what the device of this rank is called, without any given."""
+    there = len(gpus())
+    return f"GPU:{comm.topology.local_rank % there}" if there else "CPU:0"
 
 
 @pytest.fixture

@@ -68,13 +68,13 @@ def test_tf_config_that_agrees(tf_config, comm):
 
 
 @pytest.mark.ranks(2, 3, 4)
-def test_the_chief_is_rank_0_and_worker_0_is_rank_1(tf_config, comm):
+def test_the_chief_is_rank_0_and_worker_0_is_rank_1(tf_config, comm, own_device):
     cluster = {"worker": [f"w{i}" for i in range(comm.size - 1)], "chief": ["c"]}
     job, index = ("worker", comm.rank - 1) if comm.rank else ("chief", 0)
     tf_config({"cluster": cluster, "task": {"type": job, "index": str(index)}})
     strategy = distribute.MultiWorkerMirroredStrategy()
     assert strategy.extended.should_checkpoint == (comm.rank == 0)
-    devices = (f"/job:{job}/replica:0/task:{index}/device:CPU:0",)
+    devices = (f"/job:{job}/replica:0/task:{index}/device:{own_device}",)
     assert strategy.extended.worker_devices == devices
 
 

@@ -26,6 +26,13 @@ OPS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def four_gpus(request):
+    """Skip where the ranks do not see four."""
+    if {*request.config.option.gpus.split(",")} != {*"0123"}:
+        pytest.skip("wants --gpus 0,1,2,3")
+
+
 @pytest.fixture(scope="module")
 def cupy():
     import cupy

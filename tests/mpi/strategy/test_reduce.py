@@ -7,12 +7,12 @@ from strategy import Mirrored, PerReplica, StructureError, Variable
 from strategy.values import ValueContext
 
 
-def test_properties(strategy, comm):
+def test_properties(strategy, comm, own_device):
     assert strategy.num_replicas_in_sync == comm.size
     extended = strategy.extended
     assert extended.should_checkpoint == (comm.rank == 0)
     assert extended.worker_devices == (
-        f"/job:worker/replica:0/task:{comm.rank}/device:CPU:0",
+        f"/job:worker/replica:0/task:{comm.rank}/device:{own_device}",
     )
     assert strategy.run(
         lambda: distribute.get_replica_context().replica_id_in_sync_group
@@ -182,7 +182,7 @@ def test_nccl_is_refused_on_every_rank(comm):
     options = distribute.CommunicationOptions(implementation="NCCL")
     wanted = f"rank.*{comm.size - 1} have no GPU"
     with pytest.raises(collectives.UnsupportedError, match=wanted):
-        distribute.MultiWorkerMirroredStrategy(communication_options=options)
+        distribute.MultiWorkerMirroredStrategy(None, options, ["CPU:0"])
 
 
 @pytest.mark.ranks(2, 3)
