@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from collectives.algorithms.on_device import NCCL, WAYS, open_way, unopened
+from collectives.algorithms.on_device import (
+    ALONE,
+    NCCL,
+    WAYS,
+    lacking,
+    open_way,
+    unopened,
+)
 from collectives.calls import Call
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
@@ -34,7 +41,7 @@ class Opened:
 
 
 def warm_up(planner: Planner, device: str) -> Call:
-    """Open whatever calls can want, one after the other; return what there is then.
+    """Open what calls go by first; return what there is then.
 
     Args:
         planner: of the group.
@@ -50,9 +57,11 @@ def warm_up(planner: Planner, device: str) -> Call:
     if group.window is None and not group.no_window:
         return call._replace(windowed=True)
     if device == "cuda" and group.gpus is not None:
-        for way in WAYS:
-            if way not in group.gpus.refusals and unopened(way, group):
-                return call._replace(windowed=True, opens=partial(open_way, way))
+        # What `auto` tries first; the other ways are opened as they are needed.
+        can = (way for way in WAYS if way != ALONE and not lacking(way, group))
+        first = next(can, None)
+        if first is not None and unopened(first, group):
+            return call._replace(windowed=True, opens=partial(open_way, first))
     return call
 
 
