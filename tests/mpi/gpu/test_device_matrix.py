@@ -27,7 +27,10 @@ COMPARED: Counter[str] = Counter()
 """Results compared so far in this run, by way."""
 
 # So many results at least are compared, of the few cases, by any way that can be had.
-FLOORS = {AUTO: 850, HOST: 570, STAGED: 560, ALONE: 560, "nccl": 325, "cuda_ipc": 560}
+FLOORS = {
+    **{AUTO: 850, HOST: 570, STAGED: 560, ALONE: 560},
+    **{"nccl": 325, "cuda_ipc": 560, "nccl_exchange": 280},
+}
 FLOOR = 300
 
 
