@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from collectives.algorithms import AUTO, Algorithm
+from collectives.algorithms import AUTO, TABLE, Algorithm
 from collectives.algorithms.on_device import ALONE, WAYS, refusal, unopened
 from collectives.algorithms.stepwise import Task
 from collectives.errors import InvalidArgumentError, UnsupportedError
@@ -49,6 +49,8 @@ def choose_way(
         return None
     if name != AUTO:
         reason = why_not(name)
+        if reason and name in TABLE[collective]:
+            return None  # that is what an algorithm of the host is called as well
         if reason:
             raise UnsupportedError(f"{collective} by {name}: {reason}")
         return Choice(name, "asked for")

@@ -44,14 +44,17 @@ def open_nccl(group: Group, timeout_s: float) -> None:
     if not errors:
         joining = Joining(group, raw)
         joining.start()
-        _wait_for_all(group, joining, timeout_s)
-        errors = all_gather_errors(group, joining.error, timeout_s)
-        nccl = Nccl(group, joining, time.monotonic() - start)
+        try:
+            _wait_for_all(group, joining, timeout_s)
+            errors = all_gather_errors(group, joining.error, timeout_s)
+        except BaseException:
+            joining.abort()
+            raise
         if errors:
-            nccl.abort()  # where this rank is through
+            joining.abort()
         else:
-            group.nccl = nccl
-            group.at_close.append(nccl.close)
+            group.nccl = Nccl(group, joining, time.monotonic() - start)
+            group.at_close.append(group.nccl.close)
     if errors:
         group.gpus.refusals["nccl"] = f"it cannot be opened: {errors}"
 
@@ -75,7 +78,7 @@ def _wait_for_all(group: Group, joining: Joining, timeout_s: float) -> None:
     try:
         group.wait(released, timeout_s)
         own = verdicts[group.rank]
-        own[0] = FAILED if joining.comm is None else JOINED
+        own[0] = JOINED if joining.through else FAILED
         sends = [group.messages.send(rank, own, tag) for rank in others]
         group.stranded.append(sends)
         for pending in (*receives.values(), *sends):

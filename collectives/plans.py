@@ -255,6 +255,7 @@ class Planner:
             and choice.algorithm == SHARED
             and not choice.rivals
             and not cast(Kernel, kernel).in_order
+            and group.size > 1
             and group.window is not None
             and nbytes <= group.window.mail_bytes
         ):

@@ -15,7 +15,7 @@ from collectives.costs import Move, whole
 from collectives.eligibility import able, can_race, narrow, refusal
 from collectives.ending import say
 from collectives.errors import InvalidArgumentError, UnsupportedError
-from collectives.gpu.facts import DEVICE_WAYS
+from collectives.gpu.facts import DEVICE_WAYS, STAGED
 from collectives.group import Group
 from collectives.kernels import Kernel
 from collectives.moves import moves
@@ -150,6 +150,8 @@ def asked(collective: str, options: Options, requested: str | None) -> str:
     unknown = {requested} - set(known)
     if isinstance(requested, str) and ":" in requested:
         unknown = names(parse(requested)) - set(known)
+    if requested == STAGED:
+        return AUTO  # by way of the host, where this array is already
     if unknown & set(DEVICE_WAYS):
         raise InvalidArgumentError(
             f"{collective} by {requested}: that moves arrays on GPUs, and this one "

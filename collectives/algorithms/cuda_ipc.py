@@ -23,13 +23,11 @@ from typing import Any
 import numpy as np
 
 from collectives.algorithms import Algorithm, shared, shared_sums
-from collectives.algorithms.device_window import window_of
 from collectives.algorithms.rounds import MakeRounds, Rounds
 from collectives.algorithms.small import all_gather_bytes
 from collectives.algorithms.stepwise import Task
 from collectives.board import NEWS
 from collectives.gpu import slice_sum, streams
-from collectives.gpu.arrays import cupy
 from collectives.kernels import Array, Kernel
 from collectives.transport import exported
 
@@ -109,22 +107,10 @@ def _finished(run: Run) -> Callable[[Task], None]:
 
     def finished(task: Task) -> None:
         exported.free_untold()
-        if window_of(task.group, task.timeout_s) is None:
-            _by_host(task, run)
-        else:
-            run(task, DeviceRounds)
+        run(task, DeviceRounds)
         streams.finish(task.group, task.timeout_s)
 
     return finished
-
-
-def _by_host(task: Task, run: Run) -> None:
-    """Do the same in the host's window: some device has no memory for one."""
-    work: Any = task.work
-    result = cupy().asnumpy(work)
-    source = result if task.source is work else cupy().asnumpy(task.source)
-    run(replace(task, source=source, work=result), Rounds)
-    work.set(result)
 
 
 def _by_size(small: Run, large: Run) -> Run:

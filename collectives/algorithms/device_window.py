@@ -7,6 +7,7 @@ and what has been opened by then is closed again, before anybody frees it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -34,40 +35,67 @@ from collectives.transport.device_window import DeviceWindow
 R = TypeVar("R")
 
 SLOT_BYTES = 64 << 20  # a copy of it takes longer than a hand-over; not measured here
-WAY = "cuda_ipc"
+PART = 8  # of what is left of the memory, for the slots of all ranks on a device
+IPC, HIERARCHICAL = "cuda_ipc", "hierarchical"
 PROBED = np.dtype(np.int64)
-PROBED_SIZE = 1000
+PROBED_SIZE = 100
 
 
-def why_not(group: Group, timeout_s: float) -> str:
-    """Return why the ranks cannot use each other's device memory; empty if they can.
+def open_ipc(group: Group, timeout_s: float) -> None:
+    """Make the group's windows in the memory of GPUs, one a host; by all members.
 
-    By trying: each writes into a window of its own device, and all add up what they
-    find in it. Collective; what it has made is gone afterwards.
+    Afterwards `group.device_window` is there, or `group.gpus.refusals` says, on all
+    ranks, why there is none on some host. What the driver promises is not believed:
+    each rank writes into its part, and all of a host add up what they find.
     """
+    gpus = group.gpus
+    assert gpus is not None, "the ranks have told each other what they have"
     if group.window is None and not group.no_window:
         open_host_window(group, timeout_s)
-        for plans in group.plans.values():
-            plans.clear()
-    if group.window is None:
-        return group.no_window
-    places = all_gather_bytes(group, namespaces(), timeout_s)
-    apart = [rank for rank, place in enumerate(places) if place != places[0]]
-    if apart:
-        return f"ranks {apart} are in other containers than rank 0"
-    window, reason = open_window(group, BLOCK_BYTES // 2, timeout_s)
+    with cupy().cuda.Device(gpus.device):
+        window, reason = _tried(group, timeout_s)
     if window is None:
-        return reason
-    _, reason = _all(group, lambda: _write(window, group), timeout_s)
-    if not reason:
-        _, reason = _all(group, lambda: _read(window, group), timeout_s)
-    close_window(group, window, timeout_s)
-    return reason
+        one_host = group.topology.local_size == group.size
+        gpus.refusals[IPC if one_host else HIERARCHICAL] = reason
+    else:
+        group.device_window = window
+        group.at_close.append(window.free)
+
+
+def _tried(group: Group, timeout_s: float) -> tuple[DeviceWindow | None, str]:
+    """Return a window that works, or why there is none; the same on all ranks."""
+    if group.window is None:
+        return None, group.no_window
+    places = all_gather_bytes(group, namespaces(), timeout_s)
+    host_of = group.topology.host_of
+    first = [host_of.index(host) for host in host_of]  # rank on the same host
+    apart = [rank for rank, one in enumerate(first) if places[rank] != places[one]]
+    if apart:
+        peer = first[apart[0]]
+        return None, f"ranks {apart} are in other containers than rank {peer}"
+    window, reason = _open_window(group, _slot_bytes(group, timeout_s), timeout_s)
+    if window is None:
+        return None, reason
+    for step in (_write, _read):
+        _, reason = _all(group, partial(step, window, group), timeout_s)
+        if reason:
+            _close_window(group, window, timeout_s)
+            return None, reason
+    return window, ""
+
+
+def _slot_bytes(group: Group, timeout_s: float) -> int:
+    """Return how large slots may be: the same on all ranks, a small part of what is."""
+    left = cupy().cuda.runtime.memGetInfo()[0]
+    share = np.array([left // (PART * group.size)], np.int64)
+    least = int(all_gather_rows(group, share, timeout_s).min())
+    return min(SLOT_BYTES, max(1, least // BLOCK_BYTES) * BLOCK_BYTES)
 
 
 def _write(window: DeviceWindow, group: Group) -> None:
     """Fill the own slot with this rank's number, from 1."""
-    window.slots(PROBED)[0][group.rank][:PROBED_SIZE] = group.rank + 1
+    place = group.topology.local_rank
+    window.slots(PROBED)[0][place][:PROBED_SIZE] = group.rank + 1
     cupy().cuda.get_current_stream().synchronize()
 
 
@@ -76,12 +104,12 @@ def _read(window: DeviceWindow, group: Group) -> None:
     slots = [slot[:PROBED_SIZE] for slot in window.slots(PROBED)[0]]
     total = cupy().empty(PROBED_SIZE, PROBED)
     slice_sum.slice_sum(kernel_for("sum", PROBED), PROBED, slots, [total])
-    found, wanted = total.get(), group.size * (group.size + 1) // 2
+    found, wanted = total.get(), sum(rank + 1 for rank in group.topology.local_ranks)
     if (found != wanted).any():
         raise OSError(f"found {found[found != wanted][0]} instead of {wanted}")
 
 
-def open_window(
+def _open_window(
     group: Group, slot_bytes: int, timeout_s: float
 ) -> tuple[DeviceWindow | None, str]:
     """Make a window of the members' current devices, or say why that cannot be."""
@@ -89,10 +117,12 @@ def open_window(
     if not reason:
         assert mine is not None
         offers = all_gather_bytes(group, mine.offer, timeout_s)
-        memory, reason = _all(group, lambda: _open(mine, offers), timeout_s)
+        here = [offers[rank] for rank in group.topology.local_ranks]
+        memory, reason = _all(group, lambda: _open(mine, here), timeout_s)
         if memory is not None and not reason:
             assert group.window is not None
-            return DeviceWindow(group.window, memory, slot_bytes, group.rank), ""
+            place = group.topology.local_rank
+            return DeviceWindow(group.window, memory, slot_bytes, place), ""
         for one in memory or ():
             if isinstance(one, Opened):
                 one.close()
@@ -116,33 +146,12 @@ def _open(mine: Exported, offers: list[bytes]) -> list[Exported | Opened]:
     return memory
 
 
-def close_window(group: Group, window: DeviceWindow, timeout_s: float) -> None:
+def _close_window(group: Group, window: DeviceWindow, timeout_s: float) -> None:
     """Close the parts of the peers; when all have done so, free the own one."""
     streams.finish(group, timeout_s)
     window.leave()
     group.hand_over(timeout_s)
     window.free()
-
-
-def window_of(group: Group, timeout_s: float) -> DeviceWindow | None:
-    """Return the group's window; made at the first call that wants it.
-
-    None where some rank's device has no memory for it; then this way is not to be had
-    any more.
-    """
-    assert group.gpus is not None, "the ranks have told each other what they have"
-    if group.device_window is None and WAY not in group.gpus.refusals:
-        left = cupy().cuda.runtime.memGetInfo()[0]
-        share = np.array([left // (8 * group.size)], np.int64)
-        least = int(all_gather_rows(group, share, timeout_s).min())
-        whole = max(1, least // BLOCK_BYTES) * BLOCK_BYTES
-        slot_bytes = min(SLOT_BYTES, whole)
-        group.device_window, reason = open_window(group, slot_bytes, timeout_s)
-        if group.device_window is None:
-            group.gpus.refusals[WAY] = f"there is no window: {reason}"
-        else:
-            group.at_close.append(group.device_window.free)
-    return group.device_window
 
 
 def _all(group: Group, step: Callable[[], R], timeout_s: float) -> tuple[R | None, str]:

@@ -12,11 +12,10 @@ current one, and waited for here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from collectives.algorithms import Algorithm
 from collectives.algorithms.nccl_forms import Form, form_of
 from collectives.algorithms.stepwise import Task
 from collectives.gpu.streams import finish
@@ -42,12 +41,12 @@ def refusal(collective: str, kernel: Kernel | None) -> str:
 def all_reduce(task: Task) -> None:
     """`ncclAllReduce`."""
     kernel, form, kind, op = _reduction(task)
-    with _Completing(task) as nccl:
+    with Completing(task) as nccl:
         sent, got = form.sides(task.source, task.work)
 
         def calls(comm: Any, stream: int) -> None:
             if sent.size:
-                comm.allReduce(_at(sent), _at(got), sent.size, kind, op, stream)
+                comm.allReduce(at(sent), at(got), sent.size, kind, op, stream)
 
         nccl.launch("ncclAllReduce", task.timeout_s, calls)
         _decode(form, got, task.work)
@@ -59,7 +58,7 @@ def flowing_all_reduce(
 ) -> None:
     """`ncclAllReduce` of each of several arrays of one dtype, together, not packed."""
     kernel, form, kind, op = _reduction(task)
-    with _Completing(task) as nccl:
+    with Completing(task) as nccl:
         sides = [form.sides(*both) for both in zip(sources, works, strict=True)]
         for first in range(0, len(sides), TOGETHER):
             some = [both for both in sides[first : first + TOGETHER] if both[0].size]
@@ -67,7 +66,7 @@ def flowing_all_reduce(
             def calls(comm: Any, stream: int, some: Sequence[Any] = some) -> None:
                 with together():
                     for sent, got in some:
-                        where = _at(sent), _at(got)
+                        where = at(sent), at(got)
                         comm.allReduce(*where, sent.size, kind, op, stream)
 
             nccl.launch("ncclAllReduce", task.timeout_s, calls)
@@ -79,12 +78,12 @@ def flowing_all_reduce(
 def reduce(task: Task) -> None:
     """`ncclReduce`."""
     kernel, form, kind, op = _reduction(task)
-    with _Completing(task) as nccl:
+    with Completing(task) as nccl:
         sent, got = form.sides(task.source, task.work)
 
         def calls(comm: Any, stream: int) -> None:
             if sent.size:
-                where = _at(sent), _at(got)
+                where = at(sent), at(got)
                 comm.reduce(*where, sent.size, kind, op, task.root, stream)
 
         nccl.launch("ncclReduce", task.timeout_s, calls)
@@ -96,104 +95,126 @@ def reduce(task: Task) -> None:
 def reduce_scatter(task: Task) -> None:
     """`ncclReduceScatter`; uneven blocks by an `ncclReduce` to each rank, together."""
     kernel, form, kind, op = _reduction(task)
-    blocks = _blocks(task.bounds, form.numbers(task.work))
+    blocks = blocks_of(task.bounds, form.numbers(task.work))
     low, high = blocks[task.group.rank]
-    with _Completing(task) as nccl:
+    with Completing(task) as nccl:
         sent, got = form.sides(task.source, task.work)
 
         def evenly(comm: Any, stream: int) -> None:
             if sent.size:
-                where = _at(sent), _at(got, low)
+                where = at(sent), at(got, low)
                 comm.reduceScatter(*where, high - low, kind, op, stream)
 
         def one_by_one(comm: Any, stream: int) -> None:
             with together():
                 for root, (start, stop) in enumerate(blocks):
                     if stop > start:
-                        where = _at(sent, start), _at(got, start)
+                        where = at(sent, start), at(got, start)
                         comm.reduce(*where, stop - start, kind, op, root, stream)
 
         if _even(blocks):
             nccl.launch("ncclReduceScatter", task.timeout_s, evenly)
         else:
             nccl.launch("ncclReduce", task.timeout_s, one_by_one)
-        own = task.work[slice(*_blocks(task.bounds, 1)[task.group.rank])]
+        own = task.work[slice(*blocks_of(task.bounds, 1)[task.group.rank])]
         _decode(form, got[low:high], own)
         kernel.finish(own, task.group.divisor)
 
 
 def broadcast(task: Task) -> None:
     """`ncclBroadcast`."""
-    source, work = _bytes(task.source), _bytes(task.work)
+    source, work = in_bytes(task.source), in_bytes(task.work)
     byte = library().NCCL_UINT8
 
     def calls(comm: Any, stream: int) -> None:
         if work.size:
-            where = _at(source), _at(work)
+            where = at(source), at(work)
             comm.broadcast(*where, work.size, byte, task.root, stream)
 
-    with _Completing(task) as nccl:
+    with Completing(task) as nccl:
         nccl.launch("ncclBroadcast", task.timeout_s, calls)
 
 
 def all_gather(task: Task) -> None:
     """`ncclAllGather`; uneven blocks by an `ncclBroadcast` from each, together."""
-    source, work = _bytes(task.source), _bytes(task.work)
-    blocks = _blocks(task.bounds, task.work.itemsize)
+    with Completing(task) as nccl:
+        spread(task, nccl, task.source)
+
+
+def spread(task: Task, nccl: Nccl, source: Any) -> None:
+    """Give everybody every rank's block of `source`, in `task.work`."""
+    mine, work = in_bytes(source), in_bytes(task.work)
+    blocks = blocks_of(task.bounds, task.work.itemsize)
     low, high = blocks[task.group.rank]
     byte = library().NCCL_UINT8
 
     def evenly(comm: Any, stream: int) -> None:
         if work.size:
-            comm.allGather(_at(source, low), _at(work), high - low, byte, stream)
+            comm.allGather(at(mine, low), at(work), high - low, byte, stream)
 
     def one_by_one(comm: Any, stream: int) -> None:
         with together():
             for root, (start, stop) in enumerate(blocks):
                 if stop > start:
-                    where = _at(source, start), _at(work, start)
+                    where = at(mine, start), at(work, start)
                     comm.broadcast(*where, stop - start, byte, root, stream)
 
-    with _Completing(task) as nccl:
-        if _even(blocks):
-            nccl.launch("ncclAllGather", task.timeout_s, evenly)
-        else:
-            nccl.launch("ncclBroadcast", task.timeout_s, one_by_one)
+    if _even(blocks):
+        nccl.launch("ncclAllGather", task.timeout_s, evenly)
+    else:
+        nccl.launch("ncclBroadcast", task.timeout_s, one_by_one)
 
 
 def gather(task: Task) -> None:
     """`ncclSend` from each to the root, where `ncclRecv` takes it."""
-    blocks = list(enumerate(_blocks(task.bounds, task.work.itemsize)))
+    with Completing(task) as nccl:
+        bring(task, nccl)
+
+
+def bring(task: Task, nccl: Nccl) -> None:
+    """Give the root every rank's block of `task.work`."""
+    blocks = list(enumerate(blocks_of(task.bounds, task.work.itemsize)))
     if task.group.rank == task.root:
-        _exchange(task, [], blocks)
+        exchange(task, nccl, task.work, [], task.work, blocks)
     else:
-        _exchange(task, [(task.root, blocks[task.group.rank][1])], [])
+        mine = [(task.root, blocks[task.group.rank][1])]
+        exchange(task, nccl, task.work, mine, task.work, [])
 
 
 def all_to_all(task: Task) -> None:
     """`ncclSend` to and `ncclRecv` from each peer, together."""
     assert task.source_bounds is not None, "each rank cuts its own array"
-    sends = enumerate(_blocks(task.source_bounds, task.work.itemsize))
-    receives = enumerate(_blocks(task.bounds, task.work.itemsize))
-    _exchange(task, list(sends), list(receives))
+    sends = list(enumerate(blocks_of(task.source_bounds, task.work.itemsize)))
+    receives = list(enumerate(blocks_of(task.bounds, task.work.itemsize)))
+    with Completing(task) as nccl:
+        exchange(task, nccl, task.source, sends, task.work, receives)
 
 
-def _exchange(task: Task, sends: list[Parcel], receives: list[Parcel]) -> None:
-    """Send bytes of `source` and receive into `work`; this rank's own are there."""
-    source, work = _bytes(task.source), _bytes(task.work)
+def exchange(
+    task: Task,
+    nccl: Nccl,
+    source: Any,
+    sends: Sequence[Parcel],
+    target: Any,
+    receives: Sequence[Parcel],
+) -> None:
+    """Send bytes of one array and receive some into another, all at once.
+
+    What is this rank's own is left out.
+    """
+    mine, theirs = in_bytes(source), in_bytes(target)
     own, byte = task.group.rank, library().NCCL_UINT8
 
     def calls(comm: Any, stream: int) -> None:
         with together():
             for peer, (low, high) in sends:
                 if high > low and peer != own:
-                    comm.send(_at(source, low), high - low, byte, peer, stream)
+                    comm.send(at(mine, low), high - low, byte, peer, stream)
             for peer, (low, high) in receives:
                 if high > low and peer != own:
-                    comm.recv(_at(work, low), high - low, byte, peer, stream)
+                    comm.recv(at(theirs, low), high - low, byte, peer, stream)
 
-    with _Completing(task) as nccl:
-        nccl.launch("ncclSend and ncclRecv", task.timeout_s, calls)
+    nccl.launch("ncclSend and ncclRecv", task.timeout_s, calls)
 
 
 def _reduction(task: Task) -> tuple[Kernel, Form, int, int]:
@@ -210,7 +231,7 @@ def _decode(form: Form, got: Any, out: Any) -> None:
         form.decode(got, out)
 
 
-class _Completing:
+class Completing:
     """Inside, work is queued on NCCL's stream; at the end it has been done.
 
     What fails leaves NCCL aborted. Written out, as it is part of every call's latency.
@@ -241,35 +262,21 @@ class _Completing:
                 nccl.abort()
 
 
-def _bytes(flat: Any) -> Any:
+def in_bytes(flat: Any) -> Any:
+    """Return the same memory as bytes."""
     return flat.view("uint8")
 
 
-def _at(array: Any, element: int = 0) -> int:
+def at(array: Any, element: int = 0) -> int:
     """Return the address of an element."""
     address: int = array.data.ptr
     return address + element * array.itemsize if element else address
 
 
-def _blocks(bounds: Bounds, numbers: int) -> list[Block]:
+def blocks_of(bounds: Bounds, numbers: int) -> list[Block]:
     """Return where blocks begin and end, of that many numbers an element."""
     return list(pairwise(bound * numbers for bound in bounds))
 
 
 def _even(blocks: Sequence[Block]) -> bool:
     return len({high - low for low, high in blocks}) == 1
-
-
-def _row(run: Callable[[Task], None]) -> Algorithm:
-    return Algorithm(run, "NVIDIA's own")
-
-
-ROWS = {
-    "all_reduce": Algorithm(all_reduce, "NVIDIA's own", flow=flowing_all_reduce),
-    "reduce": _row(reduce),
-    "reduce_scatter": _row(reduce_scatter),
-    "broadcast": _row(broadcast),
-    "all_gather": _row(all_gather),
-    "gather": _row(gather),
-    "all_to_all": _row(all_to_all),
-}

@@ -11,7 +11,17 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from collectives.algorithms import TABLE, Algorithm, cuda_aware, cuda_ipc, nccl
+from collectives.algorithms import (
+    HIERARCHICAL,
+    TABLE,
+    Algorithm,
+    cuda_aware,
+    cuda_ipc,
+    device_lanes,
+    nccl,
+)
+from collectives.algorithms import nccl_exchange as exchange
+from collectives.algorithms.device_window import open_ipc
 from collectives.algorithms.stepwise import Task
 from collectives.gpu import streams
 from collectives.group import Group
@@ -32,6 +42,8 @@ class Way(NamedTuple):
     """Opens it, before the first call that goes this way; see `open_way`."""
     operations: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     """What of the MPI must have been proved, by collective."""
+    by: str = ""
+    """The way whose library it uses, and which it opens with; empty: its own."""
 
 
 def alone(task: Task) -> None:
@@ -48,7 +60,7 @@ def nothing(task: Task) -> None:
     streams.finish(task.group, task.timeout_s)
 
 
-ALONE, NCCL = "alone", "nccl"
+ALONE, NCCL, IPC = "alone", "nccl", "cuda_ipc"
 WAYS: dict[str, Way] = {
     ALONE: Way(
         {
@@ -62,11 +74,13 @@ WAYS: dict[str, Way] = {
         },
         lambda collective, kernel: "",
     ),
-    NCCL: Way(nccl.ROWS, nccl.refusal, open_nccl),
-    "cuda_ipc": Way(cuda_ipc.ROWS, cuda_ipc.refusal),
+    NCCL: Way(exchange.NCCL_ROWS, nccl.refusal, open_nccl),
+    IPC: Way(cuda_ipc.ROWS, cuda_ipc.refusal, open_ipc),
+    "nccl_exchange": Way(exchange.ROWS, exchange.refusal, open_nccl, by=NCCL),
     "cuda_aware": Way(
         cuda_aware.ROWS, cuda_aware.refusal, open_cuda_aware, cuda_aware.OPERATIONS
     ),
+    HIERARCHICAL: Way(device_lanes.ROWS, device_lanes.refusal, open_ipc),
 }
 
 
@@ -89,9 +103,10 @@ def refusal(
     if kernel is not None and kernel.op.startswith("callable"):
         return "a function as op is called with host arrays"
     assert group.gpus is not None, "the ranks have told each other what they have"
+    lacking = group.gpus.refusals.get(_library(way), "")
     unproved = map(group.gpus.proof.get, WAYS[way].operations.get(collective, ()))
     return (
-        group.gpus.refusals.get(way, "")
+        lacking
         or WAYS[way].refusal(collective, kernel)
         or next(filter(None, unproved), "")
     )
@@ -100,7 +115,7 @@ def refusal(
 def unopened(way: str, group: Group) -> bool:
     """Tell whether something is to be opened before a call can go a way."""
     assert group.gpus is not None, "the ranks have told each other what they have"
-    return WAYS[way].open is not None and way not in group.gpus.opened
+    return WAYS[way].open is not None and _library(way) not in group.gpus.opened
 
 
 def open_way(way: str, group: Group, timeout_s: float) -> None:
@@ -109,4 +124,8 @@ def open_way(way: str, group: Group, timeout_s: float) -> None:
     open_it = WAYS[way].open
     if open_it is not None:
         open_it(group, timeout_s)
-        group.gpus.opened.add(way)
+        group.gpus.opened.add(_library(way))
+
+
+def _library(way: str) -> str:
+    return WAYS[way].by or way

@@ -17,12 +17,12 @@ from collectives.calls import Call
 from collectives.descriptor import Descriptor
 from collectives.gpu import streams
 from collectives.gpu.arrays import cupy
+from collectives.gpu.facts import STAGED
 from collectives.kernels import Op, kernel_for
 from collectives.plans import Plan, Planner
 
 SEGMENT_BYTES = 4 << 20
 BUFFERS = 3  # one coming, one being reduced, one going back
-STAGED = "staged"
 
 
 def worth_it(planner: Planner, array: Any, op: Op) -> bool:

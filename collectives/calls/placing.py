@@ -11,12 +11,13 @@ from typing import Any
 from collectives.algorithms import REDUCING, TABLE
 from collectives.algorithms.on_device import open_way
 from collectives.calls import Call
-from collectives.calls.pipelining import STAGED, pipelined, worth_it
+from collectives.calls.pipelining import pipelined, worth_it
 from collectives.calls.staging import staged
 from collectives.device_plans import DevicePlanner, choose_way
 from collectives.errors import InvalidArgumentError, UnsupportedError
 from collectives.gpu import streams
 from collectives.gpu.arrays import OnDevice, device_view, on_device
+from collectives.gpu.facts import STAGED
 from collectives.kernels import Kernel, kernel_for
 from collectives.plans import Planner
 from collectives.selection import Choice

@@ -138,7 +138,10 @@ def _device(runtime: Any, number: int) -> Device:
         uuid=uuid_of(runtime, number),
         bus=runtime.deviceGetPCIBusId(number),
         gib=round(known["totalGlobalMem"] / 2**30, 1),
-        compute_mode=COMPUTE_MODES[known["computeMode"]],
+        # Of CUDA 13 on the properties do not have it.
+        compute_mode=COMPUTE_MODES[
+            runtime.deviceGetAttribute(runtime.cudaDevAttrComputeMode, number)
+        ],
         mig=" MIG " in name,
     )
 

@@ -85,6 +85,8 @@ def agreed(rank: int, everyone: list[Own], hosts: int) -> Gpus:
         refusals["cuda_aware"] = unaware
     if hosts > 1:
         refusals["cuda_ipc"] = "the ranks are on several hosts"
+    else:
+        refusals["hierarchical"] = "all ranks are on one host"
         refusals["cuda_aware"] = unaware or "that is proved inside a host, not across"
     return Gpus(everyone[rank].device, tuple(its.uuid for its in everyone), refusals)
 
@@ -96,7 +98,15 @@ def without_gpus(with_gpu: tuple[bool, ...]) -> Gpus:
     return Gpus(refusals=dict.fromkeys(DEVICE_WAYS, reason))
 
 
-DEVICE_WAYS = ("nccl", "cuda_ipc", "cuda_aware", "staged", "hierarchical")
+STAGED = "staged"
+DEVICE_WAYS = (
+    "nccl",
+    "cuda_ipc",
+    "nccl_exchange",
+    "hierarchical",
+    "cuda_aware",
+    STAGED,
+)
 
 
 def uuid_of(runtime: Any, device: int) -> str:

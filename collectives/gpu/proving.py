@@ -38,6 +38,8 @@ START_S, OPERATION_S = 60.0, 30.0
 """Patience until the child's ranks have met, and then with each operation."""
 GRACE_S, POLL_S = 5.0, 0.05
 
+NOT_STARTED = "the probe could not start"
+
 CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
 
 # Each MPI's own launcher, beside its library, and what keeps it on this host.
@@ -49,6 +51,9 @@ LAUNCH: dict[str, tuple[str, tuple[str, ...]]] = {
 SETTINGS = {
     "Open MPI": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
 }
+
+# By these a launcher would look for the hosts of a batch job; the child has only one.
+BATCH = ("COBALT_", "FLUX_", "LSB_", "PBS_", "PE_HOSTFILE", "SLURM_")
 
 # Variables by which an MPI is told what to do with device memory.
 STEERING = (
@@ -112,7 +117,8 @@ def prove(vendor: str, version: str) -> Proof:
         if known.keys() == OPERATIONS.keys():
             return dict(known)
     proof = probe(vendor, path)
-    _keep(kept, proof)
+    if not any(why.startswith(NOT_STARTED) for why in proof.values()):
+        _keep(kept, proof)  # the next time it may start
     return proof
 
 
@@ -185,7 +191,7 @@ def probe(vendor: str, path: Path, operations: Sequence[str] = ()) -> Proof:
             launch = []  # that launcher is not this library's, or may not start here
             continue
         if not ranks:
-            return proof | dict.fromkeys(left, f"the probe could not start: {ending}")
+            return proof | dict.fromkeys(left, f"{NOT_STARTED}: {ending}")
         for line in found:
             name, why = line["operation"], line["wrong"]
             if not why and ranks == 1 and name in REDUCTIONS:
@@ -235,7 +241,11 @@ def _child(launch: list[str], operations: list[str]) -> tuple[list[Any], str]:
 
 def _environment(launch: list[str]) -> Mapping[str, str]:
     """Return the variables of a child, which is no rank of ours."""
-    ours = clean_environment()
+    ours = {
+        name: value
+        for name, value in clean_environment().items()
+        if not name.startswith(BATCH)
+    }
     source = str(Path(__file__).parents[2])
     paths = [*filter(None, [ours.get("PYTHONPATH")]), source]
     ours["PYTHONPATH"] = os.pathsep.join(paths)

@@ -83,9 +83,14 @@ def export(nbytes: int) -> Exported:
     Raises:
         CUDARuntimeError: there is no memory, or it cannot be exported here.
     """
-    runtime = cupy().cuda.runtime
+    xp = cupy()
+    runtime = xp.cuda.runtime
     nbytes = max(1, -(-nbytes // BLOCK_BYTES)) * BLOCK_BYTES
-    pointer = runtime.malloc(nbytes)
+    try:
+        pointer = runtime.malloc(nbytes)
+    except runtime.CUDARuntimeError:  # CuPy's pool may keep what nobody uses
+        xp.get_default_memory_pool().free_all_blocks()
+        pointer = runtime.malloc(nbytes)
     try:
         handle = runtime.ipcGetMemHandle(pointer)
     except Exception:

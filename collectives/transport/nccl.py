@@ -23,7 +23,6 @@ from collectives.group import Group
 from collectives.waiting import PeerLost
 from collectives.watchdog import Guarded
 
-ID_BYTES = 128
 ABORT_S = 2.0
 CLOSE_S = 20.0
 SHARED, SHARED_BYTES = "/dev/shm", 128 << 20
@@ -79,24 +78,28 @@ class Joining(threading.Thread):
         self._place = group.size, raw, group.rank
         self.comm: Any = None
         self.stream: Any = None
+        self.through = False
         self.error = ""
 
     def run(self) -> None:
-        """Fill in `comm` and `stream`, or `error`."""
+        """Fill in `comm` and `stream`, and come `through`; or fill in `error`."""
         module, nccl = cupy(), library()
         try:
             with self._device, module.cuda.Stream(non_blocking=True) as stream:
-                comm = join(*self._place)
-                _keep_for_ever(comm)
+                self.comm, self.stream = join(*self._place), stream
+                _keep_for_ever(self.comm)
                 one = module.zeros(1, module.int32)
-                where = one.data.ptr
-                comm.allReduce(
-                    where, where, 1, nccl.NCCL_INT32, nccl.NCCL_SUM, stream.ptr
-                )
+                numbers = 1, nccl.NCCL_INT32, nccl.NCCL_SUM
+                self.comm.allReduce(one.data.ptr, one.data.ptr, *numbers, stream.ptr)
                 stream.synchronize()
-            self.comm, self.stream = comm, stream
-        except Exception as error:  # whatever it is, the other ranks must hear of it
+            self.through = True
+        except BaseException as error:  # the other ranks must hear of it
             self.error = f"{type(error).__name__}: {error}{_little_memory()}"
+
+    def abort(self) -> None:
+        """Give up what there is; what has not joined yet stays where it is."""
+        if self.comm is not None:
+            _within(ABORT_S, self.comm.abort)
 
 
 class Nccl:
@@ -108,7 +111,7 @@ class Nccl:
         self.init_s = init_s
         """Seconds that it took to open, on this rank."""
         self._comm, self._stream = joined.comm, joined.stream
-        self._address = 0 if joined.stream is None else int(joined.stream.ptr)
+        self._address = int(joined.stream.ptr)
         self._ready = cupy().cuda.Event(disable_timing=True)
         self._error: type[Exception] = library().NcclError
 

@@ -177,23 +177,31 @@ def test_one_that_cannot_join_releases_the_others_at_once(play, world):
     played.meeting.abort()
 
 
-def test_who_is_through_when_another_one_fails_is_not_left_with_it(play):
-    """Rank 0 has joined when the first call of rank 1 fails."""
-    played = play(2)
-    rank_0_is_through = threading.Event()
+def test_who_is_further_when_another_one_fails_is_not_left_with_it(play):
+    """Rank 0 is in its first call, which never ends, when rank 1 fails in its own."""
+    played, over = play(2), threading.Event()
+    rank_0_is_there = threading.Event()
+
+    def waits(*arguments):
+        rank_0_is_there.set()
+        over.wait(20)
+
+    def fails(*arguments):
+        rank_0_is_there.wait(10)
+        raise Error("NCCL_ERROR_INTERNAL_ERROR: late")
 
     def make(size, raw, rank, join=played.NcclCommunicator):
         comm = join(size, raw, rank)
-        if rank == 1:
-            rank_0_is_through.wait(10)
-            raise Error("NCCL_ERROR_INTERNAL_ERROR: late")
-        comm.allReduce = lambda *arguments: rank_0_is_through.set()
+        comm.allReduce = fails if rank else waits
         return comm
 
     played.NcclCommunicator = make
+    start = time.monotonic()
     told = run_ranks(2, lambda comm: opened(comm).gpus.refusals["nccl"])
+    assert time.monotonic() - start < 15
+    over.set()
     assert "late" in told[0] and told[0] == told[1]
-    assert played.ended == [(0, "abort")]
+    assert sorted(played.ended) == [(0, "abort"), (1, "abort")]
 
 
 def test_an_id_that_cannot_be_made_is_told_to_all(play):

@@ -88,9 +88,11 @@ def digest(result):
 
 
 @pytest.mark.parametrize(("dtype", "op"), CASES)
-def test_every_dtype_and_op_as_on_the_host(cp, comm, dtype, op):
+@pytest.mark.parametrize("way", ["nccl", "nccl_exchange"])
+def test_every_dtype_and_op_as_on_the_host(cp, comm, way, dtype, op):
     wrong, digests = [], []
-    possible = form_of(kernel_for(op, np.dtype(dtype))) is not None
+    kernel = kernel_for(op, np.dtype(dtype))
+    possible = way != "nccl" or form_of(kernel) is not None
     for size in SIZES:
         x = numbers(dtype, size, comm.rank)
         splits = [0] * comm.size
@@ -105,16 +107,35 @@ def test_every_dtype_and_op_as_on_the_host(cp, comm, dtype, op):
             call = getattr(comm, name)
             if not possible:
                 with pytest.raises(UnsupportedError, match=f"NCCL has no {op} for"):
-                    call(given, op, **how, algorithm="nccl")
+                    call(given, op, **how, algorithm=way)
                 continue
-            got = call(given, op, **how, algorithm="nccl")
+            got = call(given, op, **how, algorithm=way)
             wrong += told(got, call(x, op, **how)) + told(given, x)
             digests += [digest(got)] if name == "all_reduce" else []
         if possible:
-            got = comm.all_reduce(given, op, out=given if op != "mean" else None)
+            out = given if kernel.result_dtype == x.dtype else None
+            got = comm.all_reduce(given, op, out=out, algorithm=way)
             wrong += told(got, comm.all_reduce(x, op))
     assert not wrong
     assert len(set(map(tuple, comm.all_gather_object(digests)))) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("op", ["sum", "mean", "prod"])
+def test_in_rank_order_it_has_the_bits_of_the_host(cp, comm, dtype, op):
+    """Numbers whose sum depends on the order, and on where it is rounded."""
+    rng = np.random.default_rng(comm.rank)
+    x = (rng.standard_normal(1001) * 10.0 ** rng.integers(-3, 3, 1001)).astype(dtype)
+    ordered = comm.with_options(deterministic=True)
+    wanted = ordered.all_reduce(x, op)
+    got = ordered.all_reduce(cp.array(x), op, algorithm="nccl_exchange")
+    assert got.get().tobytes() == wanted.tobytes()
+    if dtype == "float16":
+        got = comm.all_reduce(cp.array(x), op, algorithm="nccl")
+        assert got.get().tobytes() == wanted.tobytes()
+    many = [cp.array(x[:7]), cp.array(x)]
+    for part in (ordered.all_reduce_many(many, op, algorithm="nccl_exchange"),):
+        assert part[1].get().tobytes() == wanted.tobytes()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -271,6 +292,8 @@ def test_what_it_cannot_do_is_said_and_done_by_another_way(cp, comm):
     with pytest.raises(UnsupportedError, match="deterministic needs"):
         ordered.all_reduce(cp.array(x), algorithm="nccl")
     assert not told(ordered.all_reduce(cp.array(x)), comm.all_reduce(x))
+    if comm.size > 1:
+        assert ordered.choose("all_reduce", 8, device="cuda").algorithm != "nccl"
 
 
 @pytest.mark.parametrize("rows", [4, 5])

@@ -175,6 +175,18 @@ def query(work: Work) -> bool:
         return was
 
 
+def destroy(ptr: int) -> None:
+    """Forget a stream; what is pending on it is still done, some time."""
+    with LOCK:
+        dead = QUEUES.pop(ptr)
+        prune()
+        if dead.pending:
+            QUEUES["destroyed", ptr] = dead
+        elif not any(work.queue is dead for work in RECENT):
+            for clock in (_host, *(other.clock for other in QUEUES.values())):
+                clock.pop(dead, None)
+
+
 def idle(target: Queue) -> bool:
     """Tell whether all that was submitted to a stream is known to be done."""
     with LOCK:

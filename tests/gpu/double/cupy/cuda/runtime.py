@@ -316,6 +316,9 @@ def ipcOpenMemHandle(handle: bytes, flags: int = cudaIpcMemLazyEnablePeerAccess)
             block = Block.open(handle)
         except (OSError, ValueError):
             raise CUDARuntimeError(400) from None
+        if "peer" in CONFIG.lacks and block.place != CONFIG.visible[getDevice()]:
+            block.close()
+            raise CUDARuntimeError(217)
         low, high = block.address, block.address + block.size
         _ranges.add(_ranges.Range(low, high, "peer", block.device, "", block))
         _opened[handle] = low, 1
@@ -475,11 +478,7 @@ def streamGetPriority(stream: int) -> int:
 
 
 def streamDestroy(stream: int) -> None:
-    """Forget a stream; what is pending on it is still done, some time."""
-    with _engine.LOCK:
-        queue = _engine.QUEUES.pop(stream)
-        if queue.pending:
-            _engine.QUEUES["destroyed", stream] = queue
+    _engine.destroy(stream)
 
 
 def streamSynchronize(stream: int) -> None:
