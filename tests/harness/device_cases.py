@@ -19,6 +19,7 @@ from collectives.algorithms import native
 from collectives.algorithms.on_device import ALONE, WAYS
 from collectives.calls.placing import ONE_SIDED
 from collectives.gpu.facts import STAGED
+from harness import cases as on_host
 from harness.arrays import KIND_OF, LOGIC, digest_of, dtype_of, equal
 from harness.cases import IN_PLACE, NEW, ops_of
 from harness.makers import COLLECTIVES, SHAPES, Case
@@ -47,10 +48,11 @@ def ways(collective: str, size: int) -> tuple[str, ...]:
 
 
 def refused(way: str, dtype: str, op: str) -> bool:
-    """Tell whether a way that can be had must refuse an op: what NCCL does not know."""
+    """Tell whether a way that can be had must refuse an op, as its library does."""
     bits = op in LOGIC and dtype != "bool"
     products = op == "prod" and KIND_OF[dtype] == "complex"
-    return way == "nccl" and (bits or products)
+    by_nccl = way == "nccl" and (bits or products)
+    return by_nccl or on_host.refused(way, dtype, op)
 
 
 # --- layouts: the same elements on the device, laid out in different ways ------------
@@ -121,7 +123,7 @@ PLACES: dict[str, Any] = {"contiguous": _contiguous, "view": _view}
 def cases(
     collective: str, way: str, dtype: str, *, full: bool, size: int
 ) -> list[Case]:
-    """Return the cases of one cell: all, or one of each op.
+    """Return the cases of one cell: all, or one of each op, or of half of them.
 
     The layouts go round, from dtype to dtype; with whatever a call takes by itself,
     each dtype has all of them.
@@ -130,6 +132,8 @@ def cases(
     lot, turn = Random(str(cell)), count()
     turns = COLLECTIVES[collective].turns(size)
     ops, names = ops_of(collective, dtype), list(LAYOUTS)
+    if not full and way != AUTO:  # half of them, by turns
+        ops = ops[ON_DEVICE.index(dtype) % 2 :: 2] or ops
     if full:
         pairs = list(product(ops, names))
     else:
