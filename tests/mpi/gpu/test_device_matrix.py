@@ -29,13 +29,8 @@ COMPARED: Counter[str] = Counter()
 
 # So many results at least are compared, of the few cases, by any way that can be had.
 FLOORS = {
-    AUTO: 850,
-    HOST: 570,
-    STAGED: 560,
-    ALONE: 560,
-    "nccl": 325,
-    "cuda_ipc": 560,
-    HIERARCHICAL: 60,
+    **{AUTO: 850, HOST: 570, STAGED: 560, ALONE: 560},
+    **{"nccl": 325, "cuda_ipc": 560, "nccl_exchange": 280, HIERARCHICAL: 60},
 }
 FLOOR = 300
 
