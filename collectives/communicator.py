@@ -251,13 +251,14 @@ class Communicator(Background):
         """Return the smallest number of steps that any rank has to make."""
         return int(self.all_reduce(np.int64(steps), "min"))
 
-    def warm_up(self, device: str | None = None) -> Opened:
+    def warm_up(self, device: str = "cpu") -> Opened:
         """Open now what first calls would open, so that none pays for it; collective.
 
-        The window in which the ranks of a host work together takes milliseconds.
-        With `device="cuda"` NCCL is opened too, which takes from tenths of a second to
-        a minute, on the GPU that is current on this rank: make it so before, with
-        `cupy.cuda.Device(n).use()`. Nothing that cannot be had is an error.
+        The window in which the ranks of a host work together takes milliseconds. With
+        `device="cuda"` it is also what arrays on GPUs go by first. Where that is NCCL
+        it takes from tenths of a second to a minute. The GPU is the one that is current
+        on this rank: make it so before, with `cupy.cuda.Device(n).use()`. What cannot
+        be had is no error.
 
         Returns:
             What there is now, or why it cannot be had.

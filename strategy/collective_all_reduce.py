@@ -201,24 +201,20 @@ class CollectiveAllReduce(CrossDeviceOps):
         """
         merged = self._merged(options)
         comm, sizes, under_way = self._comm_for(merged), [], []
-        given: Sequence[Sequence[Any]] = values
+        origin, homes = (None, []) if comm is None else self._origin(values, merged)
         if comm is None:
             check_nccl(merged, values)
-        else:
-            given = self._alike(values, merged)
-        for share in shares(given, merged.bytes_per_pack):
+        for share in shares(values, merged.bytes_per_pack, origin, homes):
             if comm is None:
                 done = [local_reduce.reduced(op, parts) for parts in share.parts]
                 wait: Callable[[], list[Any]] = partial(list, done)
             else:
                 arguments = self._arguments(op, share, merged)
                 handle = comm.start_all_reduce_many(*arguments)
-                home = partial(_home, share, values=values, given=given)
-                wait = partial(self._arrived, op, share, handle, home)
+                wait = partial(self._arrived, op, share, handle)
             sizes.append(share.nbytes)
             under_way.append((share.places, wait))
-        place = place_of(given[0][0]) if given else None
-        self._note(op, merged, len(values), sizes, len(values[0]), place)
+        self._note(op, merged, len(values), sizes, len(values[0]), origin)
         return under_way
 
     def _combined(
@@ -253,34 +249,34 @@ class CollectiveAllReduce(CrossDeviceOps):
             self.last = in_this_process(self, op, options, values)
             return [local_reduce.reduced(op, parts) for parts in values]
         results: list[Any] = [None] * len(values)
-        given, sizes = self._alike(values, options), []
-        for share in shares(given, options.bytes_per_pack):
+        origin, homes = self._origin(values, options)
+        sizes = []
+        for share in shares(values, options.bytes_per_pack, origin, homes):
             come = comm.all_reduce_many(*self._arguments(op, share, options))
-            totals = _home(share, share.finished(op, come, self._ranks), values, given)
+            totals = share.finished(op, come, self._ranks)
             for at, total in zip(share.places, totals, strict=True):
                 results[at] = total
             sizes.append(share.nbytes)
-        place = place_of(given[0][0])
-        self._note(op, options, len(values), sizes, len(values[0]), place)
+        self._note(op, options, len(values), sizes, len(values[0]), origin)
         return results
 
-    def _alike(
+    def _origin(
         self, values: Sequence[Sequence[Any]], options: CommunicationOptions
-    ) -> Sequence[Sequence[Any]]:
-        """Return values whose sums will be in one place, since they travel together.
+    ) -> tuple[Place, list[Place]]:
+        """Return where values that travel together go from, and where those are now.
 
-        That is a GPU if one of them is on one, or NCCL is to move them.
+        That is a GPU if one of them is on one, or NCCL is to move them. Where all are
+        there already the second result is empty.
         """
         if not in_use() and self._place is None:
-            return values
-        firsts = [place_of(parts[0]) for parts in values]
-        to = next((place for place in firsts if place is not None), None)
-        if options.implementation is CommunicationImplementation.NCCL or to is not None:
-            to = to if self._place is None else self._place
-        to = None if self._no_nccl else to
-        if firsts == [to] * len(firsts):
-            return values
-        return [(moved(parts[0], to), *parts[1:]) for parts in values]
+            return None, []
+        homes = [place_of(parts[0]) for parts in values]
+        origin = next((place for place in homes if place is not None), None)
+        nccl = options.implementation is CommunicationImplementation.NCCL
+        if self._place is not None and (nccl or origin is not None):
+            origin = self._place
+        origin = None if self._no_nccl else origin
+        return origin, [] if homes == [origin] * len(homes) else homes
 
     def _arguments(
         self, op: ReduceOp, share: Share, options: CommunicationOptions
@@ -291,13 +287,9 @@ class CollectiveAllReduce(CrossDeviceOps):
         return share.arrays, across, None, limit, _name(options)
 
     def _arrived(
-        self,
-        op: ReduceOp,
-        share: Share,
-        handle: collectives.Handle[list[Any]],
-        home: Callable[..., list[Any]],
+        self, op: ReduceOp, share: Share, handle: collectives.Handle[list[Any]]
     ) -> list[Any]:
-        return home(totals=share.finished(op, handle.wait(), self._ranks))
+        return share.finished(op, handle.wait(), self._ranks)
 
     def _sparse(
         self,
@@ -373,21 +365,6 @@ class CollectiveAllReduce(CrossDeviceOps):
             replicas,
             choose=choose,
         )
-
-
-def _home(
-    share: Share,
-    totals: list[Any],
-    values: Sequence[Sequence[Any]],
-    given: Sequence[Sequence[Any]],
-) -> list[Any]:
-    """Return totals where their values were before they were put together."""
-    if given is values:
-        return totals
-    return [
-        moved(total, place_of(values[at][0]))
-        for at, total in zip(share.places, totals, strict=True)
-    ]
 
 
 def _name(options: CommunicationOptions) -> str | None:

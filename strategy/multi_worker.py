@@ -29,7 +29,8 @@ class MultiWorkerMirroredStrategy(Strategy):
     A worker has a replica for each of its `devices`, which are as many on every rank:
     by default one, on a GPU where the rank sees one, else on its CPU. The replicas of a
     rank are added up there, and one collective goes across. The cluster comes from MPI;
-    where TF_CONFIG is set, or a resolver is given, it must agree with MPI.
+    where TF_CONFIG is set, or a resolver is given, it must agree with MPI. A rank's
+    (first) GPU becomes the current one of the thread that makes the strategy.
 
     Construction is collective. Raises, the same on every rank, `ClusterError` (a
     `ValueError`) if the cluster and MPI disagree, or the ranks' arguments differ, and
@@ -64,6 +65,8 @@ class MultiWorkerExtended(ReplicatedExtended):
         job, task = resolver.task_type or "worker", resolver.task_id or 0
         everywhere = agreed_devices(comm, devices, job, task)
         names, place = everywhere[comm.rank], place_named(everywhere[comm.rank][0])
+        if place is not None:  # what this rank does with results is done there too
+            collectives.gpu.cupy().cuda.Device(place).use()
         lacking = without_gpu(everywhere)
         self._collective = CollectiveAllReduce(comm, options, place, lacking)
         if options.implementation is CommunicationImplementation.NCCL:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,7 @@ from collectives.algorithms.nccl import Completing, blocks_of, bring, exchange, 
 from collectives.algorithms.stepwise import Task
 from collectives.gpu import slice_sum
 from collectives.kernels import Kernel
-from collectives.packing import pack_into, unpack
-from collectives.partition import even_bounds
+from collectives.partition import bounds_of, even_bounds
 from collectives.transport.nccl import Nccl
 
 Run = Callable[[Task], None]
@@ -60,13 +60,12 @@ def flowing_all_reduce(
     task: Task, sources: Sequence[Any], works: Sequence[Any]
 ) -> None:
     """Combine several arrays of one dtype as one."""
-    sizes = [work.size for work in works]
-    packed = np.empty(sum(sizes), works[0].dtype, like=works[0])
-    pack_into(packed, sources)
+    places = pairwise(bounds_of([work.size for work in works]))
+    packed = np.concatenate(sources)
     bounds = even_bounds(packed.size, task.group.size)
     all_reduce(replace(task, bounds=bounds, source=packed, work=packed))
-    for work, part in zip(works, unpack(packed, sizes), strict=True):
-        work[...] = part
+    for work, (low, high) in zip(works, places, strict=True):
+        work[...] = packed[low:high]
 
 
 def _combine(task: Task, its: Nccl) -> None:

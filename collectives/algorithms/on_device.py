@@ -103,13 +103,18 @@ def refusal(
     if kernel is not None and kernel.op.startswith("callable"):
         return "a function as op is called with host arrays"
     assert group.gpus is not None, "the ranks have told each other what they have"
-    lacking = group.gpus.refusals.get(_library(way), "")
     unproved = map(group.gpus.proof.get, WAYS[way].operations.get(collective, ()))
     return (
-        lacking
+        lacking(way, group)
         or WAYS[way].refusal(collective, kernel)
         or next(filter(None, unproved), "")
     )
+
+
+def lacking(way: str, group: Group) -> str:
+    """Return why the ranks do not have what a way needs; empty where they do."""
+    assert group.gpus is not None, "the ranks have told each other what they have"
+    return group.gpus.refusals.get(_library(way), "")
 
 
 def unopened(way: str, group: Group) -> bool:

@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from collectives.algorithms.on_device import NCCL, WAYS, open_way, unopened
+from collectives.algorithms.on_device import (
+    ALONE,
+    NCCL,
+    WAYS,
+    lacking,
+    open_way,
+    unopened,
+)
 from collectives.calls import Call
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
 from collectives.group import Group
 from collectives.plans import Planner
 
-DEVICES = (None, "cuda")
+DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -33,26 +40,28 @@ class Opened:
         return f"{window}; {f'no NCCL: {self.no_nccl}' if self.no_nccl else took}"
 
 
-def warm_up(planner: Planner, device: str | None) -> Call:
-    """Open whatever calls can want, one after the other; return what there is then.
+def warm_up(planner: Planner, device: str) -> Call:
+    """Open what calls go by first; return what there is then.
 
     Args:
         planner: of the group.
-        device: None for calls with host arrays; "cuda" for those on GPUs as well, of
+        device: "cpu" for calls with host arrays; "cuda" for those on GPUs as well, of
             which the ranks have told each other what they have.
     """
     if device not in DEVICES:
-        raise InvalidArgumentError(f"device is {device!r}; wanted one of {DEVICES}")
-    group, descriptor = planner.group, Descriptor("warm_up", algorithm=device or "")
+        raise InvalidArgumentError(f"device is {device!r}; wanted cpu or cuda")
+    group, descriptor = planner.group, Descriptor("warm_up", algorithm=device)
     call = Call(descriptor, lambda: _opened(group))
     if group.size == 1:
         return call
     if group.window is None and not group.no_window:
         return call._replace(windowed=True)
-    if device is not None and group.gpus is not None:
-        for way in WAYS:
-            if way not in group.gpus.refusals and unopened(way, group):
-                return call._replace(windowed=True, opens=partial(open_way, way))
+    if device == "cuda" and group.gpus is not None:
+        # What `auto` tries first; the other ways are opened as they are needed.
+        can = (way for way in WAYS if way != ALONE and not lacking(way, group))
+        first = next(can, None)
+        if first is not None and unopened(first, group):
+            return call._replace(windowed=True, opens=partial(open_way, first))
     return call
 
 

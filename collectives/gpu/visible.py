@@ -35,8 +35,8 @@ def visible_devices(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return a name for each GPU that this process may use; GPU i is the i-th.
 
     Names are what CUDA_VISIBLE_DEVICES lists, which may be numbers, UUIDs or parts of
-    them, with gaps; else the names of all of this host's. As in CUDA, an empty entry or
-    -1 ends the list.
+    them, with gaps; else the names of all of this host's. As in CUDA, an empty entry,
+    -1 or the number of one that is not there ends the list.
     """
     there = devices()
     text = environ.get(VISIBLE)
@@ -44,7 +44,7 @@ def visible_devices(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
         return there
     names: list[str] = []
     for name in (one.strip() for one in text.split(",")):
-        if not name or name == "-1":
+        if not name or name == "-1" or (name.isdecimal() and int(name) >= len(there)):
             break
         names.append(name)
     return tuple(names)

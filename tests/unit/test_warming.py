@@ -44,7 +44,7 @@ def test_a_rank_that_is_alone_needs_none_of_it():
 
 def test_a_device_that_is_none_is_an_error_on_all_ranks():
     def body(comm):
-        return outcome(lambda: comm.warm_up("tpu" if comm.rank else None))
+        return outcome(lambda: comm.warm_up("tpu" if comm.rank else "cpu"))
 
     for error in run_ranks(2, body):
         assert type(error) is MismatchError

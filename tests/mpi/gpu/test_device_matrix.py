@@ -17,6 +17,7 @@ from harness.device_cases import (
 )
 
 import collectives
+from collectives.algorithms import HIERARCHICAL
 from collectives.algorithms.on_device import ALONE, WAYS
 from collectives.gpu.facts import STAGED
 
@@ -27,7 +28,10 @@ COMPARED: Counter[str] = Counter()
 """Results compared so far in this run, by way."""
 
 # So many results at least are compared, of the few cases, by any way that can be had.
-FLOORS = {AUTO: 850, HOST: 570, STAGED: 560, ALONE: 560, "nccl": 325, "cuda_ipc": 560}
+FLOORS = {
+    **{AUTO: 850, HOST: 570, STAGED: 560, ALONE: 560},
+    **{"nccl": 325, "cuda_ipc": 560, "nccl_exchange": 280, HIERARCHICAL: 60},
+}
 FLOOR = 300
 
 
@@ -38,11 +42,15 @@ def has_gpu(comm):
 
 @pytest.fixture(scope="module")
 def unavailable(comm, has_gpu):
-    """Return the ways that cannot be had by these ranks at all."""
+    """Return the ways that cannot be had by these ranks at all.
+
+    Where GPUs cannot do what is called hierarchical, the host's algorithm does it.
+    """
     kind = "cupy" if has_gpu else "numpy"
     comm.all_reduce(pytest.importorskip(kind).ones(2))
     gpus = comm._group.gpus
-    return set(WAYS) if gpus is None else set(gpus.refusals) & set(WAYS)
+    refused = set(WAYS) if gpus is None else set(gpus.refusals) & set(WAYS)
+    return refused - {HIERARCHICAL}
 
 
 def check(comm, has_gpu, unavailable, chosen):

@@ -93,7 +93,7 @@ def test_every_dtype_and_op_as_on_the_host(cp, comm, way, dtype, op):
     wrong, digests = [], []
     kernel = kernel_for(op, np.dtype(dtype))
     possible = way != "nccl" or form_of(kernel) is not None
-    for size in SIZES:
+    for size in SIZES if way == "nccl" else (0, 7):
         x = numbers(dtype, size, comm.rank)
         splits = [0] * comm.size
         splits[-1] = size

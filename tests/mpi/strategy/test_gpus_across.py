@@ -79,6 +79,7 @@ def test_each_local_rank_has_a_gpu_of_its_own_as_long_as_there_are_any(
         weight = Variable(np.arange(3.0) + comm.rank)
     kind, index = own_device.split(":")
     assert place(weight.read_value()) == (int(index) if kind == "GPU" else None)
+    assert place(weight.read_value() + 1) == place(weight.read_value())
     assert weight.numpy().tolist() == [0, 1, 2]
 
 
