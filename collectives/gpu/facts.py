@@ -85,9 +85,9 @@ def agreed(rank: int, everyone: list[Own], hosts: int) -> Gpus:
         refusals["cuda_aware"] = unaware
     if hosts > 1:
         refusals["cuda_ipc"] = "the ranks are on several hosts"
+        refusals["cuda_aware"] = unaware or "that is proved inside a host, not across"
     else:
         refusals["hierarchical"] = "all ranks are on one host"
-        refusals["cuda_aware"] = unaware or "that is proved inside a host, not across"
     return Gpus(everyone[rank].device, tuple(its.uuid for its in everyone), refusals)
 
 

@@ -21,7 +21,7 @@ def check(folder, *arguments, **variables):
         env={**os.environ, "PYTHON": sys.executable, **variables},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=600,
     )
     document = json.loads(path.read_text()) if path.exists() else None
     return ended.returncode, ended.stdout + ended.stderr, document

@@ -2,7 +2,7 @@
 
 import pytest
 
-from collectives.gpu import proving
+from collectives.gpu import facts, proving
 
 FINE = dict.fromkeys(proving.OPERATIONS, "")
 
@@ -27,3 +27,19 @@ def test_a_proof_is_told_in_a_line(proof, line):
 
 def test_a_process_without_mpi_proves_nothing():
     assert set(proving.prove("", "").values()) == {"there is no MPI"}
+
+
+@pytest.mark.parametrize(
+    ("unaware", "hosts", "reason"),
+    [
+        (("", ""), 1, ""),
+        (("", "it says no"), 1, "it says no"),
+        (("", ""), 2, "that is proved inside a host, not across"),
+    ],
+)
+def test_who_may_be_asked_for_proof(unaware, hosts, reason):
+    everyone = [
+        facts.Own(0, f"GPU-{rank}", 22707, no) for rank, no in enumerate(unaware)
+    ]
+    refusals = facts.agreed(0, everyone, hosts).refusals
+    assert refusals.get("cuda_aware", "") == reason
