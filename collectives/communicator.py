@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, cast
@@ -27,34 +26,26 @@ from collectives.calls.staging import Stage
 from collectives.calls.warming import Opened
 from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
-from collectives.gpu import pinned, streams
-from collectives.gradient_packs import GradientPacks
+from collectives.gpu import streams
 from collectives.group import Group
 from collectives.handles import Engine, Handle
 from collectives.joining import Join
 from collectives.kernels import Op, kernel_for
 from collectives.leaving import leave
+from collectives.memory import Memory
 from collectives.options import Options
 from collectives.outsider import Outsider
 from collectives.plans import Planner
 from collectives.selection import Choice
 from collectives.submission import submit
 from collectives.topology import Topology
-from collectives.transport import exported
 from collectives.verdicts import death, silence
 from collectives.waiting import PeerLost, TimedOut
 
 R = TypeVar("R")
 
-DEVICES: dict[str, Callable[[Group, Any, Any], Any]] = {
-    "cpu": lambda group, shape, dtype: registered.empty(group.arena, shape, dtype),
-    "pinned": lambda group, shape, dtype: pinned.empty(group.arena, shape, dtype),
-    "cuda": lambda group, shape, dtype: exported.empty(shape, dtype),
-}
-"""Where registered arrays can be."""
 
-
-class Communicator(Background):
+class Communicator(Background, Memory):
     """Collectives over a set of ranks.
 
     Every member must make the same calls in the same order; where they do not, all of
@@ -287,61 +278,6 @@ class Communicator(Background):
 
     def _is(self, root: int) -> bool:
         return self._group.rank == root
-
-    def empty(self, shape: Any, dtype: Any = float, device: str = "cpu") -> Any:
-        """Return a registered array, which calls on this host need not copy first.
-
-        It is a NumPy array like any other, in memory that the ranks of the host share;
-        where none is shared it is an ordinary one. Not collective: each rank may make
-        what it likes. Its memory is given back when its last view is gone.
-
-        Args:
-            shape: of the array.
-            dtype: of its elements.
-            device: `cpu`; `pinned`, which GPUs copy from and to without the processor;
-                or `cuda`: a CuPy array on the current GPU, which other ranks of the
-                host read where it is.
-
-        Raises:
-            MemoryError: the machine, or the GPU, has no memory for it.
-            UnsupportedError: there is no GPU here, or no CuPy.
-            BrokenCommunicatorError: this one was closed, or the process was forked.
-        """
-        self._group.check_open()
-        if device not in DEVICES:
-            raise InvalidArgumentError(
-                f"device is {device!r}; wanted one of {', '.join(DEVICES)}"
-            )
-        return DEVICES[device](self._group, shape, dtype)
-
-    def zeros(self, shape: Any, dtype: Any = float, device: str = "cpu") -> Any:
-        """Return a registered array of zeros; see `empty`."""
-        return self.full(shape, 0, dtype, device)
-
-    def full(
-        self, shape: Any, value: Any, dtype: Any = float, device: str = "cpu"
-    ) -> Any:
-        """Return a registered array filled with a value; see `empty`."""
-        array = self.empty(shape, dtype, device)
-        array[...] = value
-        return array
-
-    def packs(self, arrays: Sequence[Any], device: str = "cpu") -> GradientPacks:
-        """Return registered memory, twice, for a list of arrays that is reduced often.
-
-        ::
-
-            packs = comm.packs(parameters)
-            for batch in batches:
-                gradients = packs.next()         # one array for each parameter
-                compute_into(gradients, batch)
-                comm.all_reduce_many(gradients, "mean", out=gradients)
-
-        Args:
-            arrays: their shapes and dtypes are what counts.
-            device: where the memory is; see `empty`.
-        """
-        return GradientPacks(partial(self.empty, device=device), arrays)
 
     def _submit(
         self,

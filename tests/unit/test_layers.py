@@ -23,7 +23,7 @@ LAYERS = {
         "opening_aware leaving missing spreading packing",
         "pickling plans device_plans gradient_packs",
         "calls agreement verdicts contents joining",
-        "communicator methods background outsider submission among express "
+        "communicator methods background memory outsider submission among express "
         "exits startup shortcuts",
         "__init__",
         "doctor bench trace tune cli __main__",
