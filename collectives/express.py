@@ -14,7 +14,8 @@ import numpy as np
 from collectives import recorder
 from collectives.agreement import CALL_NUMBER, settle
 from collectives.kernels import Array
-from collectives.plans import Plan, Planner
+from collectives.moving import Plan
+from collectives.plans import Planner
 from collectives.recorder import CALL, DONE, STATE
 from collectives.spreading import Ride
 from collectives.submission import fail

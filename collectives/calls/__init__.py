@@ -19,9 +19,10 @@ from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
 from collectives.group import Group
 from collectives.kernels import Array
+from collectives.moving import Plan
 from collectives.opening import open_window
 from collectives.partition import bounds_of, even_bounds
-from collectives.plans import Plan, Planner
+from collectives.plans import Planner
 from collectives.spreading import Ride
 
 Open = Callable[[Group, float], None]

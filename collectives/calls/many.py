@@ -21,8 +21,9 @@ from collectives.descriptor import Descriptor
 from collectives.errors import InvalidArgumentError
 from collectives.gradient_packs import Views
 from collectives.kernels import Array, Kernel, Op, check_op, kernel_for
+from collectives.moving import Plan
 from collectives.narrow import narrow_into
-from collectives.plans import Plan, Planner
+from collectives.plans import Planner
 from collectives.running import race
 
 WITHOUT_LIMIT = 1 << 62  # bytes in a pack that goes through a window as it is

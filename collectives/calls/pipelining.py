@@ -19,7 +19,8 @@ from collectives.gpu import streams
 from collectives.gpu.arrays import cupy
 from collectives.gpu.facts import STAGED
 from collectives.kernels import Op, kernel_for
-from collectives.plans import Plan, Planner
+from collectives.moving import Plan
+from collectives.plans import Planner
 
 SEGMENT_BYTES = 4 << 20
 BUFFERS = 3  # one coming, one being reduced, one going back

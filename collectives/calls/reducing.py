@@ -23,8 +23,9 @@ from collectives.calls import (
 )
 from collectives.errors import UnsupportedError
 from collectives.kernels import Array, Kernel, Op, check_op, identity
+from collectives.moving import Plan
 from collectives.narrow import narrow_into
-from collectives.plans import Plan, Planner
+from collectives.plans import Planner
 from collectives.registered import SHARED, SharedResult, place_of
 from collectives.spreading import Ride, spreading_of
 

@@ -21,7 +21,7 @@ LAYERS = {
         "costs moves tables topology lanes transport farewell rollcall group",
         "algorithms eligibility selection running deriving opening opening_nccl "
         "opening_aware leaving missing spreading packing",
-        "pickling plans device_plans gradient_packs",
+        "pickling moving plans device_plans gradient_packs",
         "calls agreement verdicts contents joining",
         "communicator methods background memory outsider submission among express "
         "exits startup shortcuts",
