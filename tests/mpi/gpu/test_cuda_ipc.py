@@ -1,7 +1,6 @@
 """Through the memory of GPUs that the ranks of a host open to each other."""
 
 from contextlib import contextmanager
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from harness.oracle import reduced, result_dtype
 import collectives
 from collectives import Options
 from collectives.algorithms import cuda_ipc, device_window
+from collectives.gpu import streams
 from collectives.partition import even_bounds
 from collectives.transport import cuda_ipc as cuda_ipc_memory
 from collectives.transport import device_window as transport_window
@@ -167,12 +167,10 @@ def test_without_waiting_for_the_stream_old_bytes_are_read(ipc, cp, monkeypatch,
     before = cp.full(500, 77, np.float32)
     ipc.all_reduce(before, **by(ipc))  # leaves something in the slots
     x = cp.full(500, 1 + ipc.rank, np.float32)
-    real = cuda_ipc.streams
-    monkeypatch.setattr(
-        cuda_ipc, "streams", SimpleNamespace(finish=lambda *arguments: None)
-    )
+    real = streams.finish
+    monkeypatch.setattr(streams, "finish", lambda *arguments: None)
     result = ipc.all_reduce(x, **by(ipc))
-    monkeypatch.setattr(cuda_ipc, "streams", real)
+    monkeypatch.setattr(streams, "finish", real)
     for rank in range(ipc.size):  # one after the other does what it has queued
         if rank == ipc.rank:
             wrong = not same(result, _full(ipc, 500))
