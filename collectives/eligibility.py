@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collectives.algorithms import NATIVE, TABLE, native
+from collectives.algorithms import NATIVE, TABLE, Algorithm, native
 from collectives.group import Group
 from collectives.kernels import Kernel
 from collectives.moves import RIDE_BYTES
@@ -19,13 +19,9 @@ def refusal(
 ) -> str:
     """Return why an algorithm is not eligible; empty when it is."""
     row = TABLE[collective][name]
-    if kernel is not None and not row.in_order:
-        if options.deterministic:
-            return (
-                "deterministic needs an algorithm that combines in the order of ranks"
-            )
-        if kernel.in_order:
-            return "a function as op needs an algorithm that combines in rank order"
+    why_not = out_of_order(row, kernel, options)
+    if why_not:
+        return why_not
     if row.needs_window and group.size > 1 and not group.one_board:
         return "the ranks do not all share one memory"
     if (row.needs_window or row.host_windows) and group.size > 1 and group.no_window:
@@ -46,6 +42,17 @@ def refusal(
         if crashes or kernel is None:
             return crashes
         return native.refusal(kernel)
+    return ""
+
+
+def out_of_order(row: Algorithm, kernel: Kernel | None, options: Options) -> str:
+    """Return why an algorithm's order of ranks will not do; empty where it does."""
+    if kernel is None or row.in_order:
+        return ""
+    if options.deterministic:
+        return "deterministic needs an algorithm that combines in the order of ranks"
+    if kernel.in_order:
+        return "a function as op needs an algorithm that combines in rank order"
     return ""
 
 

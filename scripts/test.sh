@@ -66,6 +66,7 @@ run() {
         what=(tests/mpi/gpu tests/mpi/strategy)
         [[ ${paths[$group]:-tests/mpi/gpu} == *tests/mpi/gpu* ]] || return 0
         [ "$ranks" -lt 4 ] || what=(tests/mpi/gpu/test_d{evice_matrix,ouble_*}.py)
+        [ -z "$hosts" ] || what=(tests/mpi/gpu/test_{device_lanes,nccl}.py)
     fi
     if [ ${#paths[@]} -gt 0 ]; then
         [ -n "${paths[$group]:-}" ] || return 0
@@ -87,7 +88,9 @@ run() {
         bad=1
     fi
     if [[ $result =~ [0-9]\ (passed|failed|error) ]]; then ran=1; fi
-    table+=("$(printf '%-8s %-7s %-9s  %4ss  %s' "$mpi" "$group" "${gpus:+GPUs }${gpus:-${hosts:-$ranks}}" \
+    local where=${hosts:-$ranks}
+    [ -z "$gpus" ] || where="GPUs $gpus${hosts:+ on $hosts}"
+    table+=("$(printf '%-8s %-7s %-9s  %4ss  %s' "$mpi" "$group" "$where" \
         $((SECONDS - start)) "$result")")
 }
 
@@ -106,6 +109,7 @@ done
 run "${mpis[0]}" mpi 1 "" 0,1,2,3
 run "${mpis[0]}" mpi 2 "" 0,1
 run "${mpis[0]}" mpi 4 "" 0,0,1,1
+run "${mpis[0]}" mpi 4 0,0,1,1 0,1,2,3
 
 say "summary"
 printf '%-8s %-7s %-9s  %5s  %s\n' mpi tests ranks time result

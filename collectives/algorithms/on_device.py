@@ -23,6 +23,7 @@ from collectives.algorithms import (
 from collectives.algorithms import nccl_exchange as exchange
 from collectives.algorithms.device_window import open_ipc
 from collectives.algorithms.stepwise import Task
+from collectives.eligibility import out_of_order
 from collectives.gpu import streams
 from collectives.group import Group
 from collectives.kernels import Kernel
@@ -93,14 +94,10 @@ def refusal(
         return f"it knows no {collective}"
     if way == ALONE and group.size > 1:
         return f"there are {group.size} ranks"
-    if kernel is not None and not row.in_order:
-        if options.deterministic:
-            return (
-                "deterministic needs an algorithm that combines in the order of ranks"
-            )
-        if kernel.in_order:
-            return "a function as op needs an algorithm that combines in rank order"
-    if kernel is not None and kernel.op.startswith("callable"):
+    why_not = out_of_order(row, kernel, options)
+    if why_not:
+        return why_not
+    if kernel is not None and kernel.in_order:
         return "a function as op is called with host arrays"
     assert group.gpus is not None, "the ranks have told each other what they have"
     unproved = map(group.gpus.proof.get, WAYS[way].operations.get(collective, ()))
