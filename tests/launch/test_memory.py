@@ -119,9 +119,9 @@ LATE = {
     ),
     "registered": (
         "return comm.all_reduce(x, out=comm.empty(x.shape))",
-        "shared_sums._Sum, 'put'",
+        "shared_sums._Sum, 'add'",
     ),
-    "in place": ("return comm.all_reduce(x, out=x)", "shared_sums._Sum, 'put'"),
+    "in place": ("return comm.all_reduce(x, out=x)", "shared_sums._Sum, 'add'"),
     "direct": (
         "return comm.all_reduce(x, algorithm='direct')",
         "direct._Peers, 'fetch'",

@@ -49,7 +49,8 @@ START = """
 import json, os, pathlib
 pathlib.Path("cupy").mkdir(exist_ok=True)
 pathlib.Path("cupy/__init__.py").write_text(CUPY)
-os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ["PYTHONPATH"]])
+path = [os.getcwd(), os.environ.get("PYTHONPATH", "")]
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))
 from mpi4py import MPI
 from collectives.gpu import proving
 from collectives.topology import mpi_facts
