@@ -133,4 +133,4 @@ def test_an_mpi_that_says_no_is_never_asked(comm):
 def test_it_comes_before_staging_and_after_what_needs_no_mpi(comm):
     ways = list(WAYS)
     before = ways[: ways.index("cuda_aware")]
-    assert set(before) <= {"alone", "nccl", "cuda_ipc"}
+    assert set(before) <= {"alone", "nccl", "cuda_ipc", "nccl_exchange"}
