@@ -66,7 +66,9 @@ run() {
         what=(tests/mpi/gpu tests/mpi/strategy)
         [[ ${paths[$group]:-tests/mpi/gpu} == *tests/mpi/gpu* ]] || return 0
         [ "$ranks" -lt 4 ] || what=(tests/mpi/gpu/test_d{evice_matrix,ouble_*}.py)
+        # On several hosts only these, which know of them.
         [ -z "$hosts" ] || what=(tests/mpi/gpu/test_{device_lanes,nccl}.py)
+        [ -z "$hosts" ] || [ ${#paths[@]} -eq 0 ] || return 0
     fi
     if [ ${#paths[@]} -gt 0 ]; then
         [ -n "${paths[$group]:-}" ] || return 0
