@@ -123,7 +123,7 @@ def _ride(planner: Planner, plan: Plan, ride: Ride, x: Array, out: Any) -> Array
 
 
 def _fits(out: Any, x: Array, plan: Plan) -> bool:
-    """Tell whether a result can go there as it is."""
+    """Tell whether a result can go there while `x` is still being read."""
     return _alike(out, x) and (plan.mail is not None or not np.may_share_memory(x, out))
 
 

@@ -149,7 +149,8 @@ class Group:
         self.pinned = Pinned(arena)
         """Host memory that GPUs copy from and to by themselves."""
         self.at_close: list[Callable[[], None]] = []
-        """Gives up what belongs to the group, the latest first; nothing may wait."""
+        """Gives up what belongs to the group, the latest first; called on all members,
+        in the same order, since some of it waits for the others, but not for ever."""
         self.part = -1
         """Where this rank has carved its part of the window."""
         self.plans: dict[Any, dict[Any, Any]] = {}

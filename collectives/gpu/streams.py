@@ -84,11 +84,10 @@ def _mark() -> Any:
     return event
 
 
-@contextmanager
-def using(array: Any) -> Iterator[None]:
-    """Make the device of a CuPy array the current one."""
-    with array.device:
-        yield
+def using(array: Any) -> AbstractContextManager[Any]:
+    """Return what makes the device of a CuPy array the current one."""
+    device: AbstractContextManager[Any] = array.device
+    return device
 
 
 def on(stream: Any) -> AbstractContextManager[Any]:
